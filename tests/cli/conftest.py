@@ -1,4 +1,4 @@
-"""A small configuration with plugins in sh, in a directory with a short name."""
+"""The fixture `cli`: a small configuration with plugins in sh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 
 CONFIG = """\
 service: {shutdown_grace: 0s}
@@ -30,13 +30,13 @@ echo '{"status":"error","error":"no luck"}'
 
 
 @pytest.fixture
-def house(capsys: pytest.CaptureFixture[str]) -> Iterator[House]:
-    """`hello` succeeds, `bad` fails and would be retried in an hour."""
-    # A socket's path may have no more than 107 bytes, which pytest's own directories use up.
+def cli(capsys: pytest.CaptureFixture[str]) -> Iterator[CliRunner]:
+    """`hello` succeeds; `bad` fails and is retried after an hour."""
+    # The path of a socket is limited to 107 bytes, which pytest's directories exceed.
     root = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
-    house = House(root, capsys)
-    house.write("config.yaml", CONFIG)
-    house.plugin("hello", HELLO, commands="poll, handle, health")
-    house.plugin("bad", BAD, protocol=2)
-    yield house
+    cli = CliRunner(root, capsys)
+    cli.write("config.yaml", CONFIG)
+    cli.plugin("hello", HELLO, commands="poll, handle, health")
+    cli.plugin("bad", BAD, protocol=2)
+    yield cli
     shutil.rmtree(root)

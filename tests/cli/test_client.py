@@ -1,4 +1,4 @@
-"""The client against servers that behave and servers that do not; waiting for a job."""
+"""The client of a running gateway: requests, errors, timeouts, waiting for a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def where() -> Iterator[Path]:
 
 @pytest.fixture
 def full(where: Path) -> Iterator[socket.socket]:
-    """A listener with more callers than its queue has room for."""
+    """A listener whose accept queue is full."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(str(where))
@@ -50,24 +50,24 @@ Serve = Callable[[bytes], list[bytes]]
 
 @pytest.fixture
 def serve(where: Path) -> Iterator[Serve]:
-    """A server that answers one request with these bytes, and keeps what it was asked."""
+    """A server that sends these bytes as its response, and records the request."""
     listener = socket.socket(socket.AF_UNIX)
     threads = []
 
     def start(answer: bytes) -> list[bytes]:
         listener.bind(str(where))
         listener.listen()
-        asked: list[bytes] = []
+        requests: list[bytes] = []
 
         def work() -> None:
             peer, _ = listener.accept()
             with peer:
-                asked.append(peer.recv(65536))
+                requests.append(peer.recv(65536))
                 peer.sendall(answer)
 
         threads.append(threading.Thread(target=work))
         threads[0].start()
-        return asked
+        return requests
 
     yield start
     for thread in threads:
@@ -75,25 +75,25 @@ def serve(where: Path) -> Iterator[Serve]:
     listener.close()
 
 
-def test_a_gateway_that_many_ask_at_once_is_there(full: socket.socket, where: Path) -> None:
+def test_a_full_accept_queue_counts_as_listening(full: socket.socket, where: Path) -> None:
     assert GatewayClient.is_listening(where)
 
 
-def test_who_finds_the_queue_full_waits_for_its_turn(full: socket.socket, where: Path) -> None:
+def test_a_request_waits_for_a_full_accept_queue(full: socket.socket, where: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(GatewayClient(where).get, "/healthz")
+        requests = threads.submit(GatewayClient(where).get, "/healthz")
         with ExitStack() as stack:
             while True:
                 peer = stack.enter_context(full.accept()[0])
                 peer.settimeout(0.05)
                 with suppress(TimeoutError):
                     if peer.recv(65536):
-                        peer.sendall(answer(200, {"status": "ok"}))
+                        peer.sendall(response(200, {"status": "ok"}))
                         break
-            assert asked.result(WAIT_LIMIT) == {"status": "ok"}
+            assert requests.result(WAIT_LIMIT) == {"status": "ok"}
 
 
-def test_a_signal_does_not_end_the_wait(
+def test_a_signal_does_not_end_the_wait_for_a_connection(
     full: socket.socket, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "RESPONSE_TIMEOUT", 0.3)
@@ -109,7 +109,7 @@ def test_a_signal_does_not_end_the_wait(
     assert heard
 
 
-def test_who_waits_too_long_in_a_full_queue_is_told(
+def test_a_full_accept_queue_times_out(
     full: socket.socket, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "RESPONSE_TIMEOUT", 0.05)
@@ -117,26 +117,28 @@ def test_who_waits_too_long_in_a_full_queue_is_told(
         GatewayClient(where).get("/healthz")
 
 
-def answer(status: int, body: Any) -> bytes:
+def response(status: int, body: Any) -> bytes:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(raw)}\r\nConnection: close\r\n\r\n"
     return head.encode() + raw
 
 
-def test_it_names_itself_and_asks_with_a_query(where: Path, serve: Serve) -> None:
-    asked = serve(answer(200, {"jobs": []}))
+def test_requests_have_the_client_header_and_a_query(where: Path, serve: Serve) -> None:
+    requests = serve(response(200, {"jobs": []}))
     assert GatewayClient(where).get("/jobs", status="dead", plugin=None) == {"jobs": []}
-    assert asked[0].startswith(b"GET /jobs?status=dead HTTP/1.1")
-    assert b"X-Ductile-Client: cli" in asked[0]
+    assert requests[0].startswith(b"GET /jobs?status=dead HTTP/1.1")
+    assert b"X-Ductile-Client: cli" in requests[0]
 
 
-def test_segments_of_a_path_are_quoted() -> None:
+def test_path_segments_are_quoted() -> None:
     assert path_to("plugin", "../a b", "poll") == "/plugin/..%2Fa%20b/poll"
 
 
 @pytest.mark.parametrize(("slug", "code"), [("not_found", 1), ("usage", 2), ("config_invalid", 78)])
-def test_a_refusal_keeps_its_words(where: Path, serve: Serve, slug: str, code: int) -> None:
-    serve(answer(400, {"error": "no", "code": slug, "plugin": "x"}))
+def test_an_error_keeps_its_code_and_details(
+    where: Path, serve: Serve, slug: str, code: int
+) -> None:
+    serve(response(400, {"error": "no", "code": slug, "plugin": "x"}))
     with pytest.raises(ApiError, match="no") as refused:
         GatewayClient(where).post("/plugin/x/poll", {})
     error = refused.value
@@ -144,32 +146,34 @@ def test_a_refusal_keeps_its_words(where: Path, serve: Serve, slug: str, code: i
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]"])
-def test_an_answer_that_is_none(where: Path, serve: Serve, body: bytes) -> None:
-    serve(answer(200, body))
+def test_a_response_that_is_not_an_object_is_an_error(
+    where: Path, serve: Serve, body: bytes
+) -> None:
+    serve(response(200, body))
     with pytest.raises(ApiError, match="without a JSON object"):
         GatewayClient(where).get("/jobs")
 
 
-def test_nobody_there(where: Path) -> None:
+def test_a_missing_socket_is_not_running(where: Path) -> None:
     assert not GatewayClient.is_listening(where)
     with pytest.raises(NotRunning, match="no gateway responds at"):
         GatewayClient(where).get("/jobs")
     assert not GatewayClient.is_listening(Path("/tmp") / ("x" * 200))
 
 
-def test_a_socket_that_was_left_behind(where: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as gone:
-        gone.bind(str(where))
+def test_an_abandoned_socket_is_not_listening(where: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as missing:
+        missing.bind(str(where))
     assert not GatewayClient.is_listening(where)
 
 
-def test_a_gateway_that_dies_while_it_is_asked(where: Path, serve: Serve) -> None:
+def test_a_closed_connection_names_the_unfinished_job(where: Path, serve: Serve) -> None:
     serve(b"")
     with pytest.raises(NotRunning, match="job 7 had not finished"):
         GatewayClient(where).finish_job("7", None, lambda _: None)
 
 
-def test_a_gateway_that_hangs(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gateway_that_hangs_times_out(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "RESPONSE_TIMEOUT", 0.05)
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(where))
@@ -178,15 +182,17 @@ def test_a_gateway_that_hangs(where: Path, monkeypatch: pytest.MonkeyPatch) -> N
             GatewayClient(where).get("/jobs")
 
 
-def test_an_answer_without_end(where: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_too_large_is_refused(
+    where: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 10)
-    serve(answer(200, {"jobs": ["x" * 100]}))
+    serve(response(200, {"jobs": ["x" * 100]}))
     with pytest.raises(ApiError, match="exceeds 10 bytes"):
         GatewayClient(where).get("/jobs")
 
 
-class Answers:
-    """A door that has these states of one job to tell, one after the other."""
+class JobStates:
+    """An API that returns these states of one job, one after the other."""
 
     running = True
 
@@ -207,22 +213,22 @@ RUNNING = {"status": "running", "next_retry_at": None}
 RETRY = {"status": "queued", "next_retry_at": "2026-02-08T10:00:00.000000Z"}
 
 
-def test_waiting_goes_on_until_the_end_and_says_why_once() -> None:
-    told: list[str] = []
-    door = Answers(QUEUED, QUEUED, RUNNING, {"status": "dead"})
-    assert wait_for_job(door, "7", None, told.append) == {"status": "dead"}
-    assert told == ["all workers are busy"]
+def test_waiting_polls_until_the_end_and_reports_each_reason_once() -> None:
+    result: list[str] = []
+    door = JobStates(QUEUED, QUEUED, RUNNING, {"status": "dead"})
+    assert wait_for_job(door, "7", None, result.append) == {"status": "dead"}
+    assert result == ["all workers are busy"]
     assert door.waits == [0.1, 0.2, 0.4, 0.8]
 
 
-def test_a_retry_is_not_waited_for() -> None:
-    assert wait_for_job(Answers(RUNNING, RETRY), "7", None, lambda _: None) is RETRY
+def test_waiting_ends_when_a_retry_is_scheduled() -> None:
+    assert wait_for_job(JobStates(RUNNING, RETRY), "7", None, lambda _: None) is RETRY
 
 
-def test_waiting_has_an_end() -> None:
-    assert wait_for_job(Answers(RUNNING), "7", 0.0, lambda _: None) is RUNNING
+def test_waiting_ends_after_the_timeout() -> None:
+    assert wait_for_job(JobStates(RUNNING), "7", 0.0, lambda _: None) is RUNNING
 
 
-def test_seconds_are_asked_for_without_an_exponent() -> None:
+def test_seconds_in_queries_have_no_exponent() -> None:
     assert with_query("/job/1", {"wait": 3.2e-05, "seen": None}) == "/job/1?wait=0.000"
     assert with_query("/job/1", {"wait": 0.19999999999999998}) == "/job/1?wait=0.200"

@@ -1,4 +1,4 @@
-"""A gateway is there soon because it loads and collects nothing that it does not need yet."""
+"""A start imports no unused modules, and runs without garbage collection."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import gc
 import json
 from typing import Any
 
-import pytest
-
-from tests.cli.running import House, run
+from tests.cli.runner import CliRunner, run_process
 
 SCRIPT = """
 import gc, json, os, signal, socket, sys, threading, time
@@ -25,7 +23,7 @@ def look():
             except OSError:
                 time.sleep(0.005)
     found = {"modules": list(sys.modules)}
-    # It answers a moment before its start is over.
+    # It responds shortly before the start has ended.
     give_up = time.monotonic() + 10
     while not gc.isenabled() and time.monotonic() < give_up:
         time.sleep(0.005)
@@ -64,27 +62,18 @@ NOT_NEEDED = {
 }
 
 
-@pytest.fixture
-def ready(house: House) -> dict[str, Any]:
-    """What a gateway is like when it first answers."""
-    socket = house.state / "ductile.sock"
-    line = (str(socket), "system", "start", "--config", str(house.root))
-    done = run(*line, command=("-c", SCRIPT))
+def test_a_start_imports_no_unused_modules_and_enables_garbage_collection(cli: CliRunner) -> None:
+    socket = cli.state / "ductile.sock"
+    line = (str(socket), "system", "start", "--config", str(cli.root))
+    done = run_process(*line, command=("-c", SCRIPT))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stderr)
-    return found
+    assert NOT_NEEDED & set(found["modules"]) == set()
+    assert found["collects"]
+    assert found["frozen"] > 0
 
 
-def test_a_start_loads_nothing_that_it_does_not_use(ready: dict[str, Any]) -> None:
-    assert NOT_NEEDED & set(ready["modules"]) == set()
-
-
-def test_garbage_is_collected_once_it_is_ready(ready: dict[str, Any]) -> None:
-    assert ready["collects"]
-    assert ready["frozen"] > 0
-
-
-def test_garbage_is_collected_after_a_start_that_was_refused(house: House) -> None:
-    house.write("config.yaml", "plugins: [")
-    assert house("system", "start").code == 78
+def test_garbage_collection_is_enabled_after_a_refused_start(cli: CliRunner) -> None:
+    cli.write("config.yaml", "plugins: [")
+    assert cli("system", "start").code == 78
     assert gc.isenabled()

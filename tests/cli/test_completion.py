@@ -1,4 +1,4 @@
-"""Shell completion: the scripts, and the names that they offer."""
+"""Shell completion: the scripts and the completed names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 
 from ductile.cli import main
-from tests.cli.running import House, run
-from tests.cli.test_tree import HEAVY
-from tests.waiting import WAIT_LIMIT
+from ductile.cli.main import root
+from tests.cli.runner import CliRunner, run_process
+from tests.cli.test_command_tree import HEAVY
 
 BIN = Path(sys.executable).parent
 CONFIG = """\
@@ -26,27 +27,19 @@ pipelines:
 """
 
 
-def offered(house: House, *line: str, program: str = "ductile") -> list[str]:
-    """What a Tab at the end of the line offers, as the scripts ask for it."""
-    words = " ".join([program, *line])
-    env = {
-        **os.environ,
-        "DUCTILE_CONFIG_DIR": str(house.root),
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(line)),
-        f"_{program.upper().replace('-', '_')}_COMPLETE": "bash_complete",
-    }
-    done = subprocess.run(
-        [BIN / program], capture_output=True, text=True, env=env, timeout=WAIT_LIMIT, check=False
-    )
-    assert done.stderr == ""
-    return [item.partition(",")[2] for item in done.stdout.split()]
+def complete(cli: CliRunner, *line: str, program: str = "ductile") -> list[str]:
+    """Return the completions of the last word, as the script for bash requests them."""
+    *words, incomplete = line
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DUCTILE_CONFIG_DIR", str(cli.root))
+        found = BashComplete(root, {}, program, "_COMPLETE").get_completions(words, incomplete)
+    return [item.value for item in found]
 
 
 @pytest.fixture
-def named(house: House) -> House:
-    house.write("config.yaml", CONFIG)
-    return house
+def named(cli: CliRunner) -> CliRunner:
+    cli.write("config.yaml", CONFIG)
+    return cli
 
 
 class TestNames:
@@ -70,46 +63,48 @@ class TestNames:
             (("pl",), ["plugin", "plugins"]),
         ],
     )
-    def test_what_a_tab_offers(self, named: House, line: tuple[str, ...], names: list[str]) -> None:
-        found = offered(named, *line)
+    def test_completion_of_names_and_values(
+        self, named: CliRunner, line: tuple[str, ...], names: list[str]
+    ) -> None:
+        found = complete(named, *line)
         assert [name for name in found if not name.startswith("plugins_")] == names
 
-    def test_the_config_that_the_line_names(self, named: House) -> None:
+    def test_completion_uses_the_config_option(self, named: CliRunner) -> None:
         other = named.root / "other"
         named.write("other/config.yaml", "plugins: {elsewhere: {enabled: false}}\n")
-        assert offered(named, "plugin", "run", "--config", str(other), "") == ["elsewhere"]
+        assert complete(named, "plugin", "run", "--config", str(other), "") == ["elsewhere"]
 
     @pytest.mark.parametrize("text", ["plugins: [", "servce: {}", ""])
-    def test_a_wrong_configuration_offers_nothing(self, named: House, text: str) -> None:
+    def test_an_invalid_configuration_completes_nothing(self, named: CliRunner, text: str) -> None:
         named.write("config.yaml", text)
         (named.root / "plugins").rename(named.root / "gone")
-        assert offered(named, "plugin", "run", "") == []
+        assert complete(named, "plugin", "run", "") == []
 
-    def test_by_the_old_name(self, named: House) -> None:
-        assert offered(named, "re", program="senechal-gw") == ["reload", "reset"]
+    def test_completion_of_senechal_gw(self, named: CliRunner) -> None:
+        assert complete(named, "re", program="senechal-gw") == ["reload", "reset"]
 
-    def test_a_tab_on_the_first_word_loads_no_command(self, named: House) -> None:
+    def test_completing_the_first_word_imports_no_command(self, named: CliRunner) -> None:
         probe = (
             "import os, sys; sys.argv[0] = 'ductile'; from ductile.cli import main; main([]);"
             f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
         )
         env = {"COMP_WORDS": "ductile s", "COMP_CWORD": "1", "_DUCTILE_COMPLETE": "bash_complete"}
-        done = run(command=("-c", probe), env=env)
+        done = run_process(command=("-c", probe), env=env)
         assert "system" in done.stdout
         assert done.stderr.strip() == "[]"
 
 
 class TestScripts:
     @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-    def test_each_shell_has_one(self, shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_each_shell_has_a_script(self, shell: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["completion", shell]) == 0
         assert f"_COMPLETE={shell}_complete" in capsys.readouterr().out
 
-    def test_another_shell(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_unknown_shell_exits_2(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["completion", "tcsh"]) == 2
 
     @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-    def test_it_is_good_syntax(self, shell: str) -> None:
+    def test_the_script_has_valid_syntax(self, shell: str) -> None:
         if shutil.which(shell) is None:
             pytest.skip(f"{shell} is not installed")
         script = subprocess.run(
@@ -118,7 +113,7 @@ class TestScripts:
         subprocess.run([shell, "-n"], input=script, check=True)
 
     @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-    def test_bash_completes_with_it(self, named: House) -> None:
+    def test_bash_completes_with_the_script(self, named: CliRunner) -> None:
         script = f"""
             PATH={BIN}:$PATH
             eval "$(ductile completion bash)"

@@ -1,4 +1,4 @@
-"""Errors to exit codes, and to text or JSON; what is nobody's error stays quiet."""
+"""Errors as exit codes, text and JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 from ductile.cli import errors
 from ductile.cli.errors import Terminated
 from ductile.errors import ConfigError, Locked, NotFound, Problem, UsageError
-from tests.cli.running import COMMAND
+from tests.cli.runner import COMMAND
 
-Told = Callable[..., tuple[int, str, str]]
+Report = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Told:
-    def tell(error: BaseException, *, as_json: bool = False) -> tuple[int, str, str]:
-        with errors.report_errors(as_json=as_json) as ended:
+def report(capsys: pytest.CaptureFixture[str]) -> Report:
+    def raise_error(error: BaseException, *, as_json: bool = False) -> tuple[int, str, str]:
+        with errors.report_errors(as_json=as_json) as status:
             raise error
-        return ended.code, *capsys.readouterr()
+        return status.code, *capsys.readouterr()
 
-    return tell
+    return raise_error
 
 
 @pytest.mark.parametrize(
@@ -39,48 +39,50 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
         (PermissionError(13, "Permission denied", "/x"), 1, "os_error"),
     ],
 )
-def test_a_refusal_has_its_code(error: Exception, code: int, slug: str, told: Told) -> None:
-    ended, out, err = told(error)
+def test_errors_have_exit_codes_and_json_codes(
+    error: Exception, code: int, slug: str, report: Report
+) -> None:
+    ended, out, err = report(error)
     assert (ended, out) == (code, "")
     assert err.startswith("error: ")
-    ended, out, err = told(error, as_json=True)
+    ended, out, err = report(error, as_json=True)
     assert (ended, err) == (code, "")
     assert json.loads(out)["code"] == slug
     assert json.loads(out)["error"]
 
 
-def test_details_travel_with_the_error(told: Told) -> None:
-    _, out, _ = told(Locked("taken", pid=7), as_json=True)
+def test_details_are_part_of_the_json(report: Report) -> None:
+    _, out, _ = report(Locked("taken", pid=7), as_json=True)
     assert json.loads(out) == {"error": "taken", "code": "locked", "pid": 7}
 
 
-def test_every_problem_is_told_with_its_place(told: Told) -> None:
+def test_every_problem_is_printed_with_its_place(report: Report) -> None:
     problems = [
         Problem("unknown key", ("servce",), "/c.yaml", 3, 1, nearest="service"),
         Problem("wrong", ("a", 0), "/c.yaml", 9, 5),
     ]
-    _, _, err = told(ConfigError(problems))
+    _, _, err = report(ConfigError(problems))
     assert "/c.yaml:3:1: servce: unknown key; did you mean 'service'?" in err
     assert "2 problems" in err
-    _, out, _ = told(ConfigError(problems), as_json=True)
+    _, out, _ = report(ConfigError(problems), as_json=True)
     first, second = json.loads(out)["problems"]
     assert (first["file"], first["line"], first["nearest"]) == ("/c.yaml", 3, "service")
     assert second["path"] == "a[0]"
 
 
-def test_a_bug_shows_its_trace(told: Told) -> None:
-    code, out, err = told(ZeroDivisionError("x"), as_json=True)
+def test_an_internal_error_prints_a_traceback(report: Report) -> None:
+    code, out, err = report(ZeroDivisionError("x"), as_json=True)
     assert code == 1
     assert json.loads(out)["code"] == "internal"
     assert "Traceback" in err
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(), 143)])
-def test_an_interrupt_is_quiet(error: BaseException, code: int, told: Told) -> None:
-    assert told(error) == (code, "", "")
+def test_an_interrupt_prints_nothing(error: BaseException, code: int, report: Report) -> None:
+    assert report(error) == (code, "", "")
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
+def test_a_closed_pipe_prints_nothing() -> None:
     process = subprocess.Popen(
         [*COMMAND, "config", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -92,7 +94,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert process.wait() == 1
 
 
-def test_a_file_that_is_not_there_is_told_without_a_trace(tmp_path: Path, told: Told) -> None:
-    with errors.report_errors(as_json=False) as ended:
+def test_a_missing_file_exits_1(tmp_path: Path, report: Report) -> None:
+    with errors.report_errors(as_json=False) as status:
         (tmp_path / "nothing").read_text()
-    assert ended.code == 1
+    assert status.code == 1

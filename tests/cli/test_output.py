@@ -1,4 +1,4 @@
-"""Tables, words and JSON as they come out."""
+"""Tables, text and JSON on stdout."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ductile.cli.commands.system import gateway
 from tests.waiting import until
 
 
-def test_a_table_is_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_a_terminal_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("name", "state"), [("hello", "ready"), ("b", None)])
     assert capsys.readouterr().out == "NAME   STATE\nhello  ready\nb      -\n"
 
 
-def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_prints_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(("name",), [], empty="no plugins")
     assert capsys.readouterr().out == "no plugins\n"
 
 
-def test_a_terminal_has_colours_and_an_edge() -> None:
+def test_rows_on_a_terminal_are_coloured_and_cut() -> None:
     row = output._row(["hello", "failed", "a long story"], [5, 6, 12], 20)
     assert row == "hello  \x1b[31mfailed\x1b[0m  a lo…"
 
 
-def test_a_moment_that_a_script_wrote_is_shown_as_it_stands() -> None:
+def test_text_that_is_not_a_time_is_printed_as_it_is() -> None:
     assert output.format_time("soon") == "soon"
     assert output.format_time(None) == "-"
 
 
-def test_nothing_of_a_plugin_commands_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_section("stderr", "one\x1b[2J\ntwo\a")
     output.print_table(("x",), [("a\x1b]0;title\a\nb",)])
     shown = capsys.readouterr().out
@@ -47,12 +47,12 @@ def test_nothing_of_a_plugin_commands_the_terminal(capsys: pytest.CaptureFixture
     ("seconds", "text"),
     [(0.0123, "12 ms"), (1.25, "1.2 s"), (75, "1m 15s"), (3600, "1h"), (93_780, "1d 2h")],
 )
-def test_a_span_is_short(seconds: float, text: str) -> None:
+def test_durations_have_one_or_two_units(seconds: float, text: str) -> None:
     assert output.format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
-def test_json_survives_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_valid_in_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
     monkeypatch.setattr("sys.stdout", stream)
@@ -61,32 +61,34 @@ def test_json_survives_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPat
     assert json.loads(raw.getvalue().decode(encoding)) == {"sky": "18 °C ☔"}
 
 
-class TestWorking:
+class TestProgress:
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(output, "PROGRESS_INTERVAL", 0.01)
 
-    def test_a_terminal_is_told_that_something_goes_on(
+    def test_progress_is_shown_on_a_terminal(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-        said: list[str] = []
+        messages: list[str] = []
 
         def is_shown() -> bool:
-            said.append(capsys.readouterr().err)
-            return "echo runs … 0 s" in "".join(said)
+            messages.append(capsys.readouterr().err)
+            return "echo runs … 0 s" in "".join(messages)
 
         with output.show_progress("echo runs"):
             until(is_shown)
         assert capsys.readouterr().err.endswith("\r\x1b[K")
 
-    def test_nobody_else_is(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_progress_is_not_shown_without_a_terminal(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         with output.show_progress("echo runs"):
             time.sleep(0.05)
         assert capsys.readouterr().err == ""
 
 
-def test_a_difference_has_the_colours_of_its_signs() -> None:
+def test_diff_lines_are_coloured() -> None:
     lines = {"+new": "green", "-old": "red", "@@ 1 @@": "cyan", " same": None}
     shown: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -97,7 +99,7 @@ def test_a_difference_has_the_colours_of_its_signs() -> None:
     ]
 
 
-def test_a_gateway_that_has_just_started_runs_for_no_milliseconds_that_nobody_counted(
+def test_an_uptime_of_zero_is_less_than_a_second(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = {"workers": 2, "running_gateway": True, "version": "1", "plugins": []}

@@ -1,16 +1,16 @@
-"""`ductile api` and `--api-url`: the running gateway, here and elsewhere."""
+"""`ductile api` and `--api-url`: a local and a remote gateway."""
 
 from __future__ import annotations
 
 import pytest
 
 from ductile.cli import main
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 from tests.http.harness import ADMIN, running_api
 
 
-def test_any_route_of_the_gateway_that_runs_here(
-    house: House, capsys: pytest.CaptureFixture[str]
+def test_api_calls_any_route_of_the_local_gateway(
+    cli: CliRunner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_api() as own:
 
@@ -32,22 +32,22 @@ def test_any_route_of_the_gateway_that_runs_here(
         assert api("/x", "-d", "{")[0] == 2
 
 
-def test_a_gateway_elsewhere(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+def test_api_url_uses_a_remote_gateway(cli: CliRunner, capsys: pytest.CaptureFixture[str]) -> None:
     with running_api() as own:
         url = "http://{}:{}".format(*own.address("api"))
         remote = ("--api-url", url, "--api-key", ADMIN)
-        assert house("job", "list", *remote).code == 0
-        assert house("token", "create", "far", "--scope", "jobs:ro", *remote).code == 0
-        assert house("token", "list", "--json", *remote).json["tokens"][0]["name"] == "far"
-        wrong = house("job", "list", "--json", "--api-url", url, "--api-key", "wrong")
+        assert cli("job", "list", *remote).code == 0
+        assert cli("token", "create", "far", "--scope", "jobs:ro", *remote).code == 0
+        assert cli("token", "list", "--json", *remote).json["tokens"][0]["name"] == "far"
+        wrong = cli("job", "list", "--json", "--api-url", url, "--api-key", "wrong")
         assert (wrong.code, wrong.json["code"]) == (1, "unauthorized")
 
 
 @pytest.mark.parametrize("url", ["localhost:1", "ftp://x", "http://", "http://x:port"])
-def test_what_is_no_address(house: House, url: str) -> None:
-    assert house("job", "list", "--api-url", url).code == 2
+def test_an_invalid_api_url_exits_2(cli: CliRunner, url: str) -> None:
+    assert cli("job", "list", "--api-url", url).code == 2
 
 
-def test_without_a_gateway(house: House) -> None:
-    answer = house("api", "/healthz", "--json")
+def test_api_without_a_running_gateway(cli: CliRunner) -> None:
+    answer = cli("api", "/healthz", "--json")
     assert (answer.code, answer.json["code"]) == (1, "not_running")

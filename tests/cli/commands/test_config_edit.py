@@ -1,4 +1,4 @@
-"""`config get`, `config set`, `config show ENTITY`."""
+"""`ductile config get`, `config set` and `config show ENTITY`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ductile.cli import main
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 
 CONFIG = """\
 # Two plugins.
@@ -28,23 +28,23 @@ TOKENS = "tokens:\n  - name: ci   # the robot\n    key: 0123456789abcdef\n    sc
 
 
 @pytest.fixture
-def sealed(house: House) -> House:
-    house.write("config.yaml", CONFIG)
-    house.write("tokens.yaml", TOKENS)
-    assert house("config", "lock").code == 0
-    return house
+def sealed(cli: CliRunner) -> CliRunner:
+    cli.write("config.yaml", CONFIG)
+    cli.write("tokens.yaml", TOKENS)
+    assert cli("config", "lock").code == 0
+    return cli
 
 
-def read(house: House, name: str = "config.yaml") -> str:
-    return (house.root / name).read_text()
+def read(cli: CliRunner, name: str = "config.yaml") -> str:
+    return (cli.root / name).read_text()
 
 
 class TestGet:
-    def test_a_scalar_is_printed_bare(self, sealed: House) -> None:
+    def test_get_prints_a_scalar_without_quotes(self, sealed: CliRunner) -> None:
         assert sealed("config", "get", "plugin:hello.config.city").out == "Oslo\n"
         assert sealed("config", "get", "plugins.hello.retry.max_attempts").out == "2\n"
 
-    def test_where_it_stands(self, sealed: House) -> None:
+    def test_get_reports_file_and_line(self, sealed: CliRunner) -> None:
         found = sealed("config", "get", "plugin:hello.retry.max_attempts", "--json").json
         assert found == {
             "path": "plugins.hello.retry.max_attempts",
@@ -54,8 +54,8 @@ class TestGet:
             "line": 8,
             "column": 27,
         }
-        told = sealed("config", "get", "plugin:hello.retry.max_attempts", "-v").err
-        assert f"{sealed.root}/config.yaml:8" in told
+        result = sealed("config", "get", "plugin:hello.retry.max_attempts", "-v").err
+        assert f"{sealed.root}/config.yaml:8" in result
 
     @pytest.mark.parametrize(
         ("path", "value"),
@@ -66,28 +66,30 @@ class TestGet:
             ("api.listen", "127.0.0.1:8080"),
         ],
     )
-    def test_a_default_as_people_write_it(self, sealed: House, path: str, value: str) -> None:
+    def test_get_prints_defaults_in_config_notation(
+        self, sealed: CliRunner, path: str, value: str
+    ) -> None:
         assert sealed("config", "get", path).out.strip() == value
         assert sealed("config", "get", path, "--json").json["default"] is True
 
-    def test_what_is_a_secret(self, sealed: House) -> None:
+    def test_get_redacts_secrets(self, sealed: CliRunner) -> None:
         assert sealed("config", "get", "plugin:hello.config.api_key").out == "[REDACTED]\n"
         assert "0123456789abcdef" not in sealed("config", "get", "tokens").out
 
-    def test_nothing_there(self, sealed: House) -> None:
+    def test_get_of_an_unknown_setting_is_not_found(self, sealed: CliRunner) -> None:
         done = sealed("config", "get", "service.log_lvel", "--json")
         assert done.code == 1
         assert done.json["code"] == "not_found"
         assert "did you mean 'log_level'?" in done.json["error"]
         assert sealed("config", "get", "a..b").code == 2
 
-    def test_a_file_with_a_problem_elsewhere_can_be_read(self, house: House) -> None:
-        house.write("config.yaml", "servce: {}\nservice: {name: x}\n")
-        assert house("config", "get", "service.name").out == "x\n"
+    def test_get_works_with_problems_elsewhere(self, cli: CliRunner) -> None:
+        cli.write("config.yaml", "servce: {}\nservice: {name: x}\n")
+        assert cli("config", "get", "service.name").out == "x\n"
 
 
 class TestSet:
-    def test_one_line_changes_and_the_diff_shows_it(self, sealed: House) -> None:
+    def test_set_changes_one_line_and_shows_the_diff(self, sealed: CliRunner) -> None:
         done = sealed("config", "set", "plugin:hello.retry.max_attempts", "5")
         assert done.code == 0
         assert "-    retry: {max_attempts: 2}   # quick" in done.out
@@ -95,7 +97,7 @@ class TestSet:
         assert read(sealed) == CONFIG.replace("max_attempts: 2", "max_attempts: 5")
         assert sealed("config", "get", "plugin:hello.retry.max_attempts").out == "5\n"
 
-    def test_mode_and_names_of_files_stay(self, sealed: House) -> None:
+    def test_set_keeps_the_mode_of_the_file(self, sealed: CliRunner) -> None:
         path = sealed.root / "config.yaml"
         path.chmod(0o640)
         names = sorted(sealed.root.rglob("*"))
@@ -103,13 +105,13 @@ class TestSet:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         assert sorted(sealed.root.rglob("*")) == names
 
-    def test_a_dry_run_writes_nothing(self, sealed: House) -> None:
+    def test_set_dry_run_writes_nothing(self, sealed: CliRunner) -> None:
         done = sealed("config", "set", "service.name=lab", "--dry-run", "--json")
         assert (done.code, done.json["dry_run"], done.json["changed"]) == (0, True, True)
         assert "+service: {shutdown_grace: 0s, name: lab}" in done.json["diff"]
         assert read(sealed) == CONFIG
 
-    def test_a_result_with_problems_is_not_written(self, sealed: House) -> None:
+    def test_set_does_not_write_an_invalid_result(self, sealed: CliRunner) -> None:
         done = sealed("config", "set", "plugin:hello.retry.max_attempts", "many")
         assert done.code == 78
         assert "nothing was written" in done.err
@@ -122,7 +124,7 @@ class TestSet:
         assert routed.json["problems"][0]["path"] == "routes[0].to"
         assert read(sealed) == CONFIG
 
-    def test_a_variable_is_not_overwritten_silently(self, sealed: House) -> None:
+    def test_set_overwrites_a_variable_only_on_request(self, sealed: CliRunner) -> None:
         path = "plugin:hello.config.api_key"
         done = sealed("config", "set", path, "a-literal-secret", "--json")
         assert done.code == 1
@@ -134,7 +136,9 @@ class TestSet:
         assert "a-literal-secret" not in forced.out + forced.err
         assert 'api_key: "a-literal-secret"' in read(sealed)
 
-    def test_a_variable_is_told_of(self, sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_set_names_the_variables_of_a_value(
+        self, sealed: CliRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("CITY", "Bergen")
         done = sealed("config", "set", "plugin:hello.config.city", "${CITY}")
         assert "the value is read from the variable CITY" in done.out
@@ -144,25 +148,25 @@ class TestSet:
         assert unset.code == 78
         assert "NOT_SET_ANYWHERE is not set" in unset.err
 
-    def test_a_secret_comes_by_stdin(self, sealed: House) -> None:
+    def test_set_reads_a_secret_from_stdin(self, sealed: CliRunner) -> None:
         done = sealed.process("config", "set", "tokens.ci.key", "-", input="fedcba9876543210\n")
         assert done.code == 0, done.err
         assert "    key: fedcba9876543210\n" in read(sealed, "tokens.yaml")
         assert "fedcba" not in done.out + done.err
         assert "only a secret changes" in done.out
 
-    def test_nothing_to_do(self, sealed: House) -> None:
+    def test_set_to_the_same_value_changes_nothing(self, sealed: CliRunner) -> None:
         done = sealed("config", "set", "plugin:hello.config.city", "Oslo", "--json")
         assert (done.code, done.json["changed"]) == (0, False)
 
     @pytest.mark.parametrize("line", [("service.name",), ("service.name", "[1, "), ("", "x")])
-    def test_wrong_usage(self, sealed: House, line: tuple[str, ...]) -> None:
+    def test_wrong_usage_exits_2(self, sealed: CliRunner, line: tuple[str, ...]) -> None:
         assert sealed("config", "set", *line).code == 2
         assert read(sealed) == CONFIG
 
 
 class TestSeal:
-    def test_it_says_to_lock_and_the_gateway_refuses_until_then(self, sealed: House) -> None:
+    def test_set_of_a_sealed_file_asks_for_a_lock(self, sealed: CliRunner) -> None:
         done = sealed("config", "set", "tokens.ci.scopes", "[jobs:rw]", "--json")
         assert done.json["next"] == [
             f"ductile config lock --config {sealed.root}",
@@ -172,7 +176,7 @@ class TestSeal:
         assert main(done.json["next"][0].split()[1:]) == 0
         assert sealed("config", "check").code == 0
 
-    def test_lock_seals_the_one_file(self, sealed: House) -> None:
+    def test_set_with_lock_seals_the_file(self, sealed: CliRunner) -> None:
         done = sealed("config", "set", "tokens.ci.scopes", "[jobs:rw]", "--lock", "--json")
         assert done.code == 0
         assert len(done.json["next"]) == 1
@@ -182,7 +186,7 @@ class TestSeal:
             str(sealed.root / "tokens.yaml"): "same",
         }
 
-    def test_lock_does_not_seal_what_somebody_else_changed(self, sealed: House) -> None:
+    def test_set_with_lock_refuses_a_file_changed_after_sealing(self, sealed: CliRunner) -> None:
         changed = TOKENS.replace("jobs:ro", "'*'")
         sealed.write("tokens.yaml", changed)
         done = sealed("config", "set", "tokens.ci.description", "robot", "--lock")
@@ -191,20 +195,20 @@ class TestSeal:
         assert read(sealed, "tokens.yaml") == changed
         assert sealed("config", "check").code == 78
 
-    def test_a_dry_run_seals_nothing(self, sealed: House) -> None:
+    def test_set_dry_run_seals_nothing(self, sealed: CliRunner) -> None:
         before = read(sealed, ".checksums")
         sealed("config", "set", "service.name", "lab", "--lock", "--dry-run")
         assert read(sealed, ".checksums") == before
 
 
 class TestShow:
-    def test_durations_and_sizes_are_as_they_are_written(self, sealed: House) -> None:
+    def test_show_prints_durations_and_sizes_in_config_notation(self, sealed: CliRunner) -> None:
         assert "backoff_base: 30s\n" in sealed("config", "show", "plugin:hello").out
         assert sealed("config", "show", "service.shutdown_grace").out == "0s\n"
         assert sealed("config", "get", "plugins.hello.timeouts", "--json").json["value"] == {}
         assert "max_body_size: 1MB\n" in sealed("config", "show", "remote_ingress").out
 
-    def test_an_entity_with_its_defaults(self, sealed: House) -> None:
+    def test_show_includes_defaults(self, sealed: CliRunner) -> None:
         found = sealed("config", "show", "plugin:hello", "--json").json
         assert found["retry"] == {"max_attempts": 2, "backoff_base": "30s"}
         assert found["config"] == {"city": "Oslo", "api_key": "[REDACTED]"}
@@ -219,7 +223,7 @@ class TestShow:
             ("plugin:bad.enabled", True),
         ],
     )
-    def test_parts(self, sealed: House, entity: str, value: object) -> None:
+    def test_show_of_a_part(self, sealed: CliRunner, entity: str, value: object) -> None:
         assert sealed("config", "show", entity, "--json").json == value
 
     @pytest.mark.parametrize(
@@ -230,13 +234,15 @@ class TestShow:
             ("pipeline:x", 1, "no item 'x'"),
         ],
     )
-    def test_no_such_thing(self, sealed: House, entity: str, code: int, word: str) -> None:
+    def test_show_of_an_unknown_entity(
+        self, sealed: CliRunner, entity: str, code: int, word: str
+    ) -> None:
         done = sealed("config", "show", entity)
         assert done.code == code
         assert word in done.err
 
 
-def test_the_example_of_the_first_config_can_be_filled_in(
+def test_set_keeps_the_comments_of_the_initial_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["config", "init", str(tmp_path / "g")]) == 0

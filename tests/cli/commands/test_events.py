@@ -1,4 +1,4 @@
-"""`ductile events follow`: over the local socket, resumed, filtered."""
+"""`ductile events follow`: from a cursor, live, by topic."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import threading
 import pytest
 
 from ductile.cli import main
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 from tests.http.harness import running_api
 from tests.waiting import WAIT_LIMIT
 
 
-def test_events_are_followed(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_are_printed_from_a_cursor_and_live(
+    cli: CliRunner, capsys: pytest.CaptureFixture[str]
+) -> None:
     with running_api(working=False) as own:
         job_id = own.ask("POST", "/plugin/echo/poll", "{}").json["job_id"]
         line = ["events", "follow", "--after", "0", "--topic", "jobs", "--config", str(own.root)]
@@ -30,6 +32,6 @@ def test_events_are_followed(house: House, capsys: pytest.CaptureFixture[str]) -
         assert capsys.readouterr().out.count("job.queued") == 2
 
 
-def test_without_a_gateway_there_is_nothing_to_follow(house: House) -> None:
-    answer = house("events", "follow", "--json")
+def test_follow_without_a_running_gateway(cli: CliRunner) -> None:
+    answer = cli("events", "follow", "--json")
     assert (answer.code, answer.json["code"]) == (1, "not_running")

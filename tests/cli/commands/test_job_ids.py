@@ -1,4 +1,4 @@
-"""A job's id as people type it: whole, or as much of it as no other begins with."""
+"""Job ids on the command line: whole, or a unique prefix."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from ductile.clock import SystemClock, to_text
-from tests.cli.flows import furnish
-from tests.cli.running import House
+from tests.cli.pipelines import add_pipelines
+from tests.cli.runner import CliRunner
 
 WHEN = to_text(SystemClock().now())
 ALIKE = tuple(f"0fa1e070-fb4{n}-7000-8000-00000000000{n}" for n in range(7))
@@ -18,14 +18,14 @@ COMMANDS = ("inspect", "why", "logs", "retry", "cancel", "replay")
 
 
 @pytest.fixture(params=["with a gateway", "without one"])
-def place(request: pytest.FixtureRequest, house: House) -> AbstractContextManager[Any]:
-    return house.gateway() if request.param == "with a gateway" else nullcontext()
+def place(request: pytest.FixtureRequest, cli: CliRunner) -> AbstractContextManager[Any]:
+    return cli.gateway() if request.param == "with a gateway" else nullcontext()
 
 
-def queue(house: House, *ids: str, status: str = "failed") -> None:
-    """Jobs as a script would write them."""
-    house("run", "hello")
-    connection = apsw.Connection(str(house.state / "state.db"))
+def insert_jobs(cli: CliRunner, *ids: str, status: str = "failed") -> None:
+    """Insert jobs into the ledger."""
+    cli("run", "hello")
+    connection = apsw.Connection(str(cli.state / "state.db"))
     connection.set_busy_timeout(5000)
     for id in ids:
         connection.execute(
@@ -41,63 +41,61 @@ def queue(house: House, *ids: str, status: str = "failed") -> None:
     connection.close()
 
 
-def test_a_unique_beginning_is_taken_for_the_job(
-    house: House, place: AbstractContextManager[Any]
+def test_a_unique_prefix_identifies_the_job(
+    cli: CliRunner, place: AbstractContextManager[Any]
 ) -> None:
-    queue(house, *ALIKE)
+    insert_jobs(cli, *ALIKE)
     whole = ALIKE[3]
     short = whole[:13]
     with place:
-        found = house("job", "inspect", short, "--json").json
+        found = cli("job", "inspect", short, "--json").json
         assert (found["job_id"], len(found["attempts"])) == (whole, 1)
-        assert house("job", "why", short).out.startswith(f"job {whole} is failed\n")
-        assert house("job", "logs", short, "--json").json["logs"][0]["id"] == f"{whole}-1"
-        dry = house("job", "retry", short, "--dry-run", "--json")
+        assert cli("job", "why", short).out.startswith(f"job {whole} is failed\n")
+        assert cli("job", "logs", short, "--json").json["logs"][0]["id"] == f"{whole}-1"
+        dry = cli("job", "retry", short, "--dry-run", "--json")
         assert dry.json["job_id"] == whole
-        assert house("job", "retry", short, "--json").json["job_id"] == whole
+        assert cli("job", "retry", short, "--json").json["job_id"] == whole
 
 
-def test_what_only_the_log_has_is_found_by_its_beginning_too(house: House) -> None:
-    queue(house, ALIKE[0])
-    connection = apsw.Connection(str(house.state / "state.db"))
+def test_a_job_that_is_only_in_the_log_is_found_by_its_prefix(cli: CliRunner) -> None:
+    insert_jobs(cli, ALIKE[0])
+    connection = apsw.Connection(str(cli.state / "state.db"))
     connection.execute("DELETE FROM job_queue WHERE id = ?", (ALIKE[0],))
     connection.close()
-    assert house("job", "inspect", "0fa1e070", "--json").json["job_id"] == ALIKE[0]
-    gone = house("job", "retry", "0fa1e070")
-    assert f"there is no job {ALIKE[0]} in the queue" in gone.err
+    assert cli("job", "inspect", "0fa1e070", "--json").json["job_id"] == ALIKE[0]
+    missing = cli("job", "retry", "0fa1e070")
+    assert f"there is no job {ALIKE[0]} in the queue" in missing.err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_beginning_of_several_is_refused_with_the_first_of_them(
-    house: House, command: str
+def test_an_ambiguous_prefix_lists_the_first_matches(cli: CliRunner) -> None:
+    insert_jobs(cli, *ALIKE)
+    for command in COMMANDS:
+        refused = cli("job", command, "0fa1e070")
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.err == (
+            f"error: the id 0fa1e070 matches several jobs: {', '.join(ALIKE[:5])}, ...\n"
+        )
+        assert cli("job", command, "0fa1e070", "--json").json["jobs"] == list(ALIKE[:5])
+
+
+def test_an_unknown_id_is_not_found(cli: CliRunner) -> None:
+    insert_jobs(cli, "0fa1e099-0000-7000-8000-000000000001")
+    for command in COMMANDS:
+        for typed in ("0fa1e070", "0fa1", "123", ALIKE[0]):
+            refused = cli("job", command, typed)
+            assert (refused.code, refused.out) == (1, ""), (command, typed)
+            assert refused.err.startswith(f"error: there is no job {typed}")
+            assert "retention" not in refused.err
+
+
+def test_a_plugin_name_in_place_of_an_id_gives_a_hint(
+    cli: CliRunner, place: AbstractContextManager[Any]
 ) -> None:
-    queue(house, *ALIKE)
-    refused = house("job", command, "0fa1e070")
-    assert (refused.code, refused.out) == (2, "")
-    assert refused.err == (
-        f"error: the id 0fa1e070 matches several jobs: {', '.join(ALIKE[:5])}, ...\n"
-    )
-    assert house("job", command, "0fa1e070", "--json").json["jobs"] == list(ALIKE[:5])
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("typed", ["0fa1e070", "0fa1", "123", ALIKE[0]])
-def test_an_unknown_one_is_no_job(house: House, command: str, typed: str) -> None:
-    queue(house, "0fa1e099-0000-7000-8000-000000000001")
-    refused = house("job", command, typed)
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith(f"error: there is no job {typed}")
-    assert "retention" not in refused.err
-
-
-def test_whoever_names_a_plugin_for_an_id_is_told_how_to_ask_for_its_attempts(
-    house: House, place: AbstractContextManager[Any]
-) -> None:
-    house("run", "hello")
+    cli("run", "hello")
     with place:
-        refused = house("job", "logs", "hello")
-        assert house("job", "logs", "--plugin", "hello").code == 0
-        assert "--plugin" not in house("job", "logs", "nosuch").err
+        refused = cli("job", "logs", "hello")
+        assert cli("job", "logs", "--plugin", "hello").code == 0
+        assert "--plugin" not in cli("job", "logs", "nosuch").err
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == (
         "error: there is no job hello; "
@@ -105,34 +103,34 @@ def test_whoever_names_a_plugin_for_an_id_is_told_how_to_ask_for_its_attempts(
     )
 
 
-def test_a_plugin_whose_name_begins_an_id_is_told_so_too(house: House) -> None:
-    queue(house, "bad-1")
-    assert house("job", "logs", "bad").err.endswith("ductile job logs --plugin bad\n")
+def test_a_plugin_name_that_is_a_short_prefix_gives_the_hint(cli: CliRunner) -> None:
+    insert_jobs(cli, "bad-1")
+    assert cli("job", "logs", "bad").err.endswith("ductile job logs --plugin bad\n")
 
 
-def test_a_beginning_too_short_is_not_searched_for(house: House) -> None:
-    queue(house, ALIKE[0])
-    refused = house("job", "inspect", ALIKE[0][:5])
+def test_a_prefix_below_six_characters_is_refused(cli: CliRunner) -> None:
+    insert_jobs(cli, ALIKE[0])
+    refused = cli("job", "inspect", ALIKE[0][:5])
     assert refused.err == (
         "error: there is no job 0fa1e; a shortened id needs at least 6 characters\n"
     )
-    assert house("job", "inspect", ALIKE[0][:6]).code == 0
+    assert cli("job", "inspect", ALIKE[0][:6]).code == 0
 
 
-def test_a_whole_id_is_that_job_though_another_begins_with_it(house: House) -> None:
-    queue(house, "import", "import-2026")
-    assert house("job", "inspect", "import", "--json").json["job_id"] == "import"
+def test_a_whole_id_wins_over_a_longer_match(cli: CliRunner) -> None:
+    insert_jobs(cli, "import", "import-2026")
+    assert cli("job", "inspect", "import", "--json").json["job_id"] == "import"
 
 
-def test_a_short_id_of_a_script_is_found_whole(house: House) -> None:
-    queue(house, "j1")
-    assert house("job", "inspect", "j1", "--json").json["job_id"] == "j1"
+def test_a_short_whole_id_is_found(cli: CliRunner) -> None:
+    insert_jobs(cli, "j1")
+    assert cli("job", "inspect", "j1", "--json").json["job_id"] == "j1"
 
 
-def test_the_job_of_a_rehearsal_may_be_shortened_too(house: House) -> None:
-    furnish(house)
-    with house.gateway():
-        root = house("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json["job_id"]
+def test_dry_run_accepts_a_shortened_job_id(cli: CliRunner) -> None:
+    add_pipelines(cli)
+    with cli.gateway():
+        root = cli("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json["job_id"]
     line = ("pipeline", "dry-run", "first", "--job")
-    assert house(*line, root[:30], "--json").json["status"] == "succeeded"
-    assert "there is no job 0fa1e070" in house(*line, "0fa1e070").err
+    assert cli(*line, root[:30], "--json").json["status"] == "succeeded"
+    assert "there is no job 0fa1e070" in cli(*line, "0fa1e070").err

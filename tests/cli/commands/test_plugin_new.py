@@ -1,8 +1,9 @@
-"""`plugin new`: a plugin that works as it is made."""
+"""`ductile plugin new`: the created plugin works."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -16,7 +17,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 from ductile.cli import main
 from ductile.cli.commands.plugin_dev import LANGUAGES
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 
 OWN_TEST = {
     "python": (sys.executable, "test_run.py"),
@@ -37,79 +38,69 @@ languages = pytest.mark.parametrize(
 )
 
 
-def test_every_language_that_there_are_templates_for_is_offered() -> None:
+def test_every_template_language_is_offered() -> None:
     assert {entry.name for entry in (files("ductile") / "scaffold").iterdir()} == {
         *LANGUAGES.choices
     }
 
 
-def made(house: House, lang: str, name: str = "greeter") -> Path:
-    done = house("plugin", "new", name, "--lang", lang, "--json")
+def create(cli: CliRunner, lang: str, name: str = "greeter") -> Path:
+    done = cli("plugin", "new", name, "--lang", lang, "--json")
     assert done.code == 0, done.err
     return Path(done.json["directory"])
 
 
 @languages
-class TestWorks:
-    def test_its_own_test_passes_by_the_languages_own_means(self, house: House, lang: str) -> None:
-        done = subprocess.run(
-            OWN_TEST[lang],
-            cwd=made(house, lang),
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"PATH": os.environ["PATH"], "HOME": str(house.root)},
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def test_its_own_test_can_fail(self, house: House, lang: str) -> None:
-        directory = made(house, lang)
+class TestCreatedPlugin:
+    def test_the_generated_tests_can_fail(self, cli: CliRunner, lang: str) -> None:
+        directory = create(cli, lang)
         (program,) = (p for p in directory.glob("run.*") if ".test." not in p.name)
         program.write_text(program.read_text().replace("+ 1", "+ 2"))
         done = subprocess.run(OWN_TEST[lang], cwd=directory, capture_output=True, check=False)
         assert done.returncode != 0
 
-    def test_it_is_sound_and_answers_every_command(self, house: House, lang: str) -> None:
-        directory = str(made(house, lang))
-        assert house("plugin", "validate", directory, "--json").json["plugins"][0]["problems"] == []
+    def test_the_plugin_is_valid_and_handles_every_command(self, cli: CliRunner, lang: str) -> None:
+        directory = str(create(cli, lang))
+        assert cli("plugin", "validate", directory, "--json").json["plugins"][0]["problems"] == []
         for command in ("poll", "handle", "health"):
-            done = house("plugin", "test", "greeter", "--command", command, "--json")
+            done = cli("plugin", "test", "greeter", "--command", command, "--json")
             assert (done.code, done.json["advice"]) == (0, []), done.out
 
-    def test_it_runs_in_a_gateway_and_remembers(self, house: House, lang: str) -> None:
-        made(house, lang)
-        assert house("plugin", "run", "greeter", "--json").json["status"] == "succeeded"
-        second = house("plugin", "run", "greeter", "--json").json
+    def test_the_plugin_keeps_its_state(self, cli: CliRunner, lang: str) -> None:
+        create(cli, lang)
+        assert cli("plugin", "run", "greeter", "--json").json["status"] == "succeeded"
+        second = cli("plugin", "run", "greeter", "--json").json
         assert second["result"]["result"] == "counted to 2"
         handle = ("--command", "handle", "--payload", '{"name": "Ada \\"x\\" \\\\ é"}')
-        answer = house("plugin", "run", "greeter", *handle, "--json").json["result"]
+        answer = cli("plugin", "run", "greeter", *handle, "--json").json["result"]
         assert answer["result"] == 'Hello, Ada "x" \\ é!'
 
-    def test_the_commands_of_its_readme_work(self, house: House, lang: str) -> None:
-        directory = made(house, lang)
-        block = (directory / "README.md").read_text().split("```")[1]
-        bin_dir = Path(sys.executable).parent
+    def test_the_commands_in_the_readme_work(
+        self, cli: CliRunner, lang: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        directory = create(cli, lang)
+        monkeypatch.chdir(directory)
+        tests, *commands = (directory / "README.md").read_text().split("```")[1].split("\n")[1:-1]
+        bare = {"PATH": os.environ["PATH"], "HOME": str(cli.root)}
         done = subprocess.run(
-            ["sh", "-ex"],
-            input=block,
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}"},
+            shlex.split(tests), capture_output=True, text=True, check=False, env=bare
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "Good day, Ada!" in done.stdout
+        assert len(commands) == 3
+        for command in commands:
+            program, *words = shlex.split(command)
+            assert (program, main(words)) == ("ductile", 0)
+        assert "Good day, Ada!" in cli.capsys.readouterr().out
 
 
-class TestWhere:
-    def test_in_the_first_plugin_root(self, house: House) -> None:
-        assert made(house, "sh") == house.root / "plugins/greeter"
-        assert stat.S_IMODE((house.root / "plugins/greeter").stat().st_mode) == 0o700
-        assert stat.S_IMODE((house.root / "plugins/greeter/run.sh").stat().st_mode) == 0o700
-        assert stat.S_IMODE((house.root / "plugins/greeter/manifest.yaml").stat().st_mode) == 0o600
+class TestDirectory:
+    def test_new_writes_to_the_first_plugin_root(self, cli: CliRunner) -> None:
+        assert create(cli, "sh") == cli.root / "plugins/greeter"
+        assert stat.S_IMODE((cli.root / "plugins/greeter").stat().st_mode) == 0o700
+        assert stat.S_IMODE((cli.root / "plugins/greeter/run.sh").stat().st_mode) == 0o700
+        assert stat.S_IMODE((cli.root / "plugins/greeter/manifest.yaml").stat().st_mode) == 0o600
 
-    def test_in_a_directory_without_any_configuration(
+    def test_new_with_root_needs_no_configuration(
         self,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
@@ -123,52 +114,52 @@ class TestWhere:
         assert main(["plugin", "test", "./deep/plugins/x"]) == 0
         assert main(["plugin", "new", "y"]) == 78
 
-    def test_a_dry_run_writes_nothing(self, house: House) -> None:
-        done = house("plugin", "new", "greeter", "--dry-run", "--json")
+    def test_new_dry_run_writes_nothing(self, cli: CliRunner) -> None:
+        done = cli("plugin", "new", "greeter", "--dry-run", "--json")
         assert done.code == 0
-        assert str(house.root / "plugins/greeter/run.py") in done.json["files"]
-        assert not (house.root / "plugins/greeter").exists()
+        assert str(cli.root / "plugins/greeter/run.py") in done.json["files"]
+        assert not (cli.root / "plugins/greeter").exists()
 
-    def test_nothing_is_left_beside_it(self, house: House) -> None:
-        made(house, "python")
-        assert sorted(os.listdir(house.root / "plugins")) == ["bad", "greeter", "hello"]
+    def test_new_leaves_no_temporary_files(self, cli: CliRunner) -> None:
+        create(cli, "python")
+        assert sorted(os.listdir(cli.root / "plugins")) == ["bad", "greeter", "hello"]
 
 
-class TestRefused:
+class TestRefusals:
     @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-    def test_nothing_is_overwritten(self, house: House, dry: tuple[str, ...]) -> None:
-        (house.root / "plugins/greeter").mkdir()
-        done = house("plugin", "new", "greeter", "--json", *dry)
+    def test_new_overwrites_nothing(self, cli: CliRunner, dry: tuple[str, ...]) -> None:
+        (cli.root / "plugins/greeter").mkdir()
+        done = cli("plugin", "new", "greeter", "--json", *dry)
         assert (done.code, done.json["code"]) == (1, "refused")
-        assert list((house.root / "plugins/greeter").iterdir()) == []
+        assert list((cli.root / "plugins/greeter").iterdir()) == []
 
-    def test_a_name_that_another_root_has(self, house: House) -> None:
-        done = house("plugin", "new", "hello")
+    def test_new_refuses_the_name_of_an_existing_plugin(self, cli: CliRunner) -> None:
+        done = cli("plugin", "new", "hello")
         assert done.code == 1
-        assert f"in {house.root}/plugins/hello" in done.err
+        assert f"in {cli.root}/plugins/hello" in done.err
 
     @pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "core.x", "", "a b", "x" * 200])
-    def test_a_name_that_no_plugin_can_have(self, house: House, name: str) -> None:
-        done = house("plugin", "new", name, "--json")
+    def test_new_rejects_an_invalid_name(self, cli: CliRunner, name: str) -> None:
+        done = cli("plugin", "new", name, "--json")
         assert (done.code, done.json["code"]) == (2, "usage")
 
-    def test_a_language_that_we_have_not(self, house: House) -> None:
-        done = house("plugin", "new", "x", "--lang", "cobol")
+    def test_new_rejects_an_unknown_language(self, cli: CliRunner) -> None:
+        done = cli("plugin", "new", "x", "--lang", "cobol")
         assert done.code == 2
         assert "python" in done.err
 
-    def test_a_root_that_takes_no_directory(self, house: House) -> None:
-        house.write("file", "")
-        done = house("plugin", "new", "x", "--root", str(house.root / "file"))
+    def test_new_rejects_a_root_that_is_a_file(self, cli: CliRunner) -> None:
+        cli.write("file", "")
+        done = cli("plugin", "new", "x", "--root", str(cli.root / "file"))
         assert done.code == 2
 
     @pytest.mark.parametrize("name", ["true", "1.10", "0x1f", "null", "a.b-c_d"])
-    def test_a_name_that_yaml_might_take_for_something_else(self, house: House, name: str) -> None:
-        made(house, "sh", name)
-        assert house("plugin", "test", name).code == 0
+    def test_names_that_look_like_other_yaml_types_work(self, cli: CliRunner, name: str) -> None:
+        create(cli, "sh", name)
+        assert cli("plugin", "test", name).code == 0
 
 
-def test_the_templates_are_packed(tmp_path: Path) -> None:
+def test_the_wheel_contains_the_templates(tmp_path: Path) -> None:
     project = Path(__file__).parents[3].resolve()
     (wheel,) = WheelBuilder(str(project)).build(directory=str(tmp_path), versions=["standard"])
     names = set(zipfile.ZipFile(wheel).namelist())

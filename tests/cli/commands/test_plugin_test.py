@@ -1,4 +1,4 @@
-"""`plugin test` and `plugin validate`: a plugin run as a gateway would, and explained."""
+"""`ductile plugin test` and `ductile plugin validate`."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ import apsw
 import pytest
 
 from ductile.cli import main
-from tests.cli.running import House
-from tests.cli.test_process import processes_below
+from tests.cli.runner import CliRunner
+from tests.cli.test_processes import processes_below
 from tests.waiting import WAIT_LIMIT, until
 
 SPEC = "manifest_spec: ductile.plugin\nmanifest_version: 1\nprotocol: 2\nversion: '1'\n"
 
 
 @pytest.fixture
-def desk(house: House) -> House:
-    """A house with a place for plugins that are being written."""
-    (house.root / "desk").mkdir(mode=0o700)
-    return house
+def desk(cli: CliRunner) -> CliRunner:
+    """A configuration with a directory for plugins outside of the plugin roots."""
+    (cli.root / "desk").mkdir(mode=0o700)
+    return cli
 
 
-def draft(house: House, script: str, manifest: str = "", name: str = "draft") -> str:
-    """A plugin in sh that is being written; its directory."""
+def draft(cli: CliRunner, script: str, manifest: str = "", name: str = "draft") -> str:
+    """Write a plugin in sh outside of the plugin roots, and return its directory."""
     text = f"{SPEC}name: {name}\nentrypoint: run.sh\n{manifest or 'commands: [poll, handle]'}\n"
-    house.write(f"desk/{name}/manifest.yaml", text)
-    house.write(f"desk/{name}/run.sh", f"#!/bin/sh\nrequest=$(cat)\n{script}\n", 0o700)
-    return str(house.root / "desk" / name)
+    cli.write(f"desk/{name}/manifest.yaml", text)
+    cli.write(f"desk/{name}/run.sh", f"#!/bin/sh\nrequest=$(cat)\n{script}\n", 0o700)
+    return str(cli.root / "desk" / name)
 
 
-def tried(house: House, *line: str) -> Any:
-    done = house("plugin", "test", *line, "--json")
+def run_test(cli: CliRunner, *line: str) -> Any:
+    done = cli("plugin", "test", *line, "--json")
     assert done.code in (0, 1), done.out + done.err
     return done.json
 
 
-def say(answer: Any) -> str:
-    return f"cat <<'JSON'\n{json.dumps(answer)}\nJSON"
+def respond(response: Any) -> str:
+    return f"cat <<'JSON'\n{json.dumps(response)}\nJSON"
 
 
 class TestRun:
-    def test_by_its_name(self, house: House) -> None:
-        done = tried(house, "hello")
+    def test_a_plugin_is_run_by_name(self, cli: CliRunner) -> None:
+        done = run_test(cli, "hello")
         assert (done["status"], done["command"], done["protocol"]) == ("succeeded", "poll", 1)
         assert done["response"]["result"] == {"greeting": "hi"}
         assert done["logs"] == [{"level": "info", "message": "said hi"}]
 
-    def test_by_its_directory_without_a_configuration(
+    def test_a_directory_is_run_without_a_configuration(
         self,
-        desk: House,
+        desk: CliRunner,
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.delenv("DUCTILE_CONFIG_DIR", raising=False)
-        directory = draft(desk, say({"status": "ok", "result": "fine"}))
+        directory = draft(desk, respond({"status": "ok", "result": "fine"}))
         assert main(["plugin", "test", directory]) == 0
         monkeypatch.chdir(directory)
         assert main(["plugin", "test", "."]) == 0
@@ -68,8 +68,8 @@ class TestRun:
         assert main(["plugin", "test", "draft"]) == 0
         assert "fine" in desk.capsys.readouterr().out
 
-    def test_a_failure_is_exit_1_and_says_when_it_would_be_tried_again(self, house: House) -> None:
-        done = house("plugin", "test", "bad")
+    def test_a_failure_exits_1_and_shows_the_retry(self, cli: CliRunner) -> None:
+        done = cli("plugin", "test", "bad")
         assert done.code == 1
         assert "no luck" in done.out
         assert "would be retried: attempt 2 of 2" in done.out
@@ -78,46 +78,48 @@ class TestRun:
     @pytest.mark.parametrize(
         ("script", "why"),
         [
-            (say({"status": "error", "error": "x", "retry": False}), "a retry does not help"),
+            (respond({"status": "error", "error": "x", "retry": False}), "a retry does not help"),
             ("echo no >&2; exit 78", "a retry does not help"),
         ],
     )
-    def test_what_would_not_be_tried_again(self, desk: House, script: str, why: str) -> None:
-        done = tried(desk, draft(desk, script))
+    def test_a_permanent_failure_would_not_be_retried(
+        self, desk: CliRunner, script: str, why: str
+    ) -> None:
+        done = run_test(desk, draft(desk, script))
         assert done["retry"]["would_retry"] is False
         assert why in done["retry"]["why"]
 
-    def test_the_request_is_the_one_of_a_gateway(self, desk: House) -> None:
-        """The plugin answers with the request; a real job's has the same shape."""
+    def test_the_request_is_that_of_a_gateway(self, desk: CliRunner) -> None:
+        """The plugin returns its request; that of a real job has the same keys."""
         echo = 'printf \'{"status":"ok","result":%s}\' "$request"'
         desk.plugin("mirror", echo, protocol=2, commands="poll, handle")
         for command in ("poll", "handle"):
             line = ("mirror", "--command", command, "--payload", '{"a": 1}')
-            seen = tried(desk, *line)["response"]["result"]
+            seen = run_test(desk, *line)["response"]["result"]
             real = desk("plugin", "run", *line, "--json").json["result"]["result"]
             assert _shape(seen) == _shape(real)
 
-    def test_only_the_allowed_environment_is_there(
-        self, desk: House, monkeypatch: pytest.MonkeyPatch
+    def test_the_environment_is_that_of_a_gateway(
+        self, desk: CliRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MY_SECRET", "not-for-plugins")
-        done = tried(desk, draft(desk, 'printf \'{"status":"ok","result":"%s"}\' "$MY_SECRET"'))
+        done = run_test(desk, draft(desk, 'printf \'{"status":"ok","result":"%s"}\' "$MY_SECRET"'))
         assert done["response"]["result"] == ""
         assert "PATH" in done["environment"]
         assert "MY_SECRET" not in done["environment"]
 
-    def test_event_state_and_config_come_from_where_they_are_named(self, desk: House) -> None:
+    def test_event_state_and_config_are_read_from_options(self, desk: CliRunner) -> None:
         directory = draft(desk, 'printf \'{"status":"ok","result":%s}\' "$request"')
         event = desk.write("event.json", '{"type": "a.b", "payload": {"n": 1}}')
         state = desk.write("state.json", '{"cursor": 7}')
         line = ("--event", str(event), "--state", str(state), "--config-json", '{"c": 1}')
-        seen = tried(desk, directory, *line)["response"]["result"]
+        seen = run_test(desk, directory, *line)["response"]["result"]
         assert seen["command"] == "handle"
         assert (seen["event"]["type"], seen["event"]["payload"]["n"]) == ("a.b", 1)
         assert (seen["state"], seen["config"]) == ({"cursor": 7}, {"c": 1})
 
-    def test_with_v_the_request_is_shown(self, desk: House) -> None:
-        directory = draft(desk, say({"status": "ok", "result": "x"}))
+    def test_verbose_shows_the_request_without_secrets(self, desk: CliRunner) -> None:
+        directory = draft(desk, respond({"status": "ok", "result": "x"}))
         line = ("--config-json", '{"api_key": "hunter2hunter2"}', "-v")
         done = desk("plugin", "test", directory, *line)
         assert '"command": "poll"' in done.err
@@ -134,29 +136,29 @@ class TestRun:
             ("--state", "/nowhere/at/all"),
         ],
     )
-    def test_wrong_usage(self, house: House, line: tuple[str, ...]) -> None:
-        assert house("plugin", "test", "hello", *line).code in (1, 2)
+    def test_wrong_usage_is_refused(self, cli: CliRunner, line: tuple[str, ...]) -> None:
+        assert cli("plugin", "test", "hello", *line).code in (1, 2)
 
     @pytest.mark.parametrize(
         ("name", "word"),
         [("helo", "did you mean 'hello'?"), ("./nowhere", "there is no directory")],
     )
-    def test_no_such_plugin(self, house: House, name: str, word: str) -> None:
-        done = house("plugin", "test", name)
+    def test_an_unknown_plugin_is_not_found(self, cli: CliRunner, name: str, word: str) -> None:
+        done = cli("plugin", "test", name)
         assert done.code == 1
         assert word in done.err
 
-    def test_a_time_limit_holds(self, desk: House) -> None:
+    def test_the_configured_timeout_applies(self, desk: CliRunner) -> None:
         desk.write(
             "config.yaml",
             "plugin_roots: [./plugins]\nplugins: {slow: {timeouts: {poll: 200ms}}}\n",
         )
         desk.plugin("slow", "exec sleep 30")
-        done = tried(desk, "slow")
+        done = run_test(desk, "slow")
         assert done["status"] == "timed_out"
         assert "plugins.slow.timeouts.poll" in done["advice"][0]["hint"]
 
-    def test_interrupted_it_leaves_nothing_running(self, desk: House) -> None:
+    def test_an_interrupt_leaves_no_process(self, desk: CliRunner) -> None:
         desk.plugin("slow", f"sleep 60 &\ntouch {desk.root}/up\nexec sleep 60")
         process = desk.start("plugin", "test", "slow")
         until(lambda: (desk.root / "up").exists() or process.poll() is not None)
@@ -166,7 +168,7 @@ class TestRun:
         assert "Traceback" not in err
         assert processes_below(desk.root) == []
 
-    def test_secrets_of_the_configuration_are_not_shown(self, desk: House) -> None:
+    def test_secrets_are_redacted(self, desk: CliRunner) -> None:
         desk.write(
             "config.yaml",
             "plugin_roots: [./plugins]\nplugins: {mirror: {config: {api_key: hunter2hunter2}}}\n",
@@ -185,23 +187,23 @@ def _shape(value: Any) -> Any:
 
 
 class TestNothingIsRecorded:
-    def test_no_ledger_is_made(self, house: House) -> None:
-        tried(house, "hello")
-        assert not house.state.exists()
+    def test_no_ledger_is_created(self, cli: CliRunner) -> None:
+        run_test(cli, "hello")
+        assert not cli.state.exists()
 
-    def test_the_ledger_stays_as_it_is(self, house: House) -> None:
-        house.plugin("counter", say({"status": "ok", "result": "x", "state_updates": {"n": 1}}))
-        house("plugin", "run", "counter")
-        before = dump(house)
-        done = tried(house, "counter")
+    def test_the_ledger_is_unchanged(self, cli: CliRunner) -> None:
+        cli.plugin("counter", respond({"status": "ok", "result": "x", "state_updates": {"n": 1}}))
+        cli("plugin", "run", "counter")
+        before = dump(cli)
+        done = run_test(cli, "counter")
         assert done["state"]["after"] == {"n": 1}
-        assert dump(house) == before
+        assert dump(cli) == before
 
 
-def dump(house: House) -> list[str]:
-    """The whole ledger as text."""
+def dump(cli: CliRunner) -> list[str]:
+    """Return all rows of the ledger as text."""
     with closing(
-        apsw.Connection(str(house.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        apsw.Connection(str(cli.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
     ) as db:
         tables = [row[0] for row in db.execute("select name from sqlite_schema where type='table'")]
         return [
@@ -212,64 +214,64 @@ def dump(house: House) -> list[str]:
 
 
 class TestConsequences:
-    def test_state_is_merged_or_mirrored_as_a_gateway_would(self, desk: House) -> None:
+    def test_state_is_merged_or_mirrored(self, desk: CliRunner) -> None:
         answer = {"status": "ok", "result": "x", "state_updates": {"b": 2}}
         state = desk.write("state.json", '{"a": 1}')
-        plain = tried(desk, draft(desk, say(answer)), "--state", str(state))
+        plain = run_test(desk, draft(desk, respond(answer)), "--state", str(state))
         assert plain["state"]["after"] == {"a": 1, "b": 2}
         rule = "when: {command: poll}, from: state_updates, fact_type: t"
         manifest = (
             f"commands: [poll]\nfact_outputs: [{{{rule}, compatibility_view: mirror_object}}]"
         )
-        fact = tried(desk, draft(desk, say(answer), manifest), "--state", str(state))
+        fact = run_test(desk, draft(desk, respond(answer), manifest), "--state", str(state))
         assert (fact["state"]["after"], fact["fact"]) == ({"b": 2}, "t")
 
-    def test_a_state_that_is_too_large(self, desk: House) -> None:
+    def test_a_state_that_is_too_large_fails(self, desk: CliRunner) -> None:
         script = 'big=$(head -c 1100000 /dev/zero | tr "\\0" x)\n'
         script += 'printf \'{"status":"ok","result":"x","state_updates":{"big":"%s"}}\' "$big"'
-        done = tried(desk, draft(desk, script))
+        done = run_test(desk, draft(desk, script))
         assert done["status"] == "failed"
         assert "1 MiB" in done["advice"][0]["what"]
         assert done["state"]["after"] == {}
 
-    def test_events_and_where_they_go(self, house: House) -> None:
-        house.write(
+    def test_the_routes_of_events_are_shown(self, cli: CliRunner) -> None:
+        cli.write(
             "config.yaml",
             "plugin_roots: [./plugins]\n"
             "routes: [{from: source, event_type: a, to: hello}]\n"
             "pipelines: [{name: pipe, on: a, steps: [{id: one, uses: hello.handle}]}]\n",
         )
         events = [{"type": "a", "payload": {}}, {"type": "b", "payload": {}}]
-        house.plugin("source", say({"status": "ok", "result": "x", "events": events}))
-        done = tried(house, "source")
+        cli.plugin("source", respond({"status": "ok", "result": "x", "events": events}))
+        done = run_test(cli, "source")
         assert [(job["event"], job["plugin"], job["pipeline"]) for job in done["goes_to"]] == [
             ("a", "hello", None),
             ("a", "hello", "pipe"),
         ]
-        people = house("plugin", "test", "source").out
+        people = cli("plugin", "test", "source").out
         assert "a would go to hello.handle, step one of pipe" in people
         assert "event b would not be routed" in people
 
 
-class TestExplains:
+class TestHints:
     @pytest.mark.parametrize(
         ("script", "what", "hint"),
         [
             ("", "stdout is empty", "write one JSON object"),
-            ("echo Starting; " + say({"status": "ok"}), "not JSON", "'Starting' precedes"),
-            (say({"status": "success"}), "it must be 'ok' or 'error'", 'write "status": "ok"'),
-            (say({"result": 1}), "no status", 'add "status"'),
+            ("echo Starting; " + respond({"status": "ok"}), "not JSON", "'Starting' precedes"),
+            (respond({"status": "success"}), "it must be 'ok' or 'error'", 'write "status": "ok"'),
+            (respond({"result": 1}), "no status", 'add "status"'),
             (
-                say({"status": "ok"}) + "\n" + say({"status": "ok"}),
+                respond({"status": "ok"}) + "\n" + respond({"status": "ok"}),
                 "more than one",
                 "two responses",
             ),
-            ("printf '\\357\\273\\277'; " + say({"status": "ok"}), "byte order mark", "UTF-8"),
+            ("printf '\\357\\273\\277'; " + respond({"status": "ok"}), "byte order mark", "UTF-8"),
             ("no-such-program", "a command was not found", "PATH"),
         ],
     )
-    def test_an_error(self, desk: House, script: str, what: str, hint: str) -> None:
-        done = tried(desk, draft(desk, script))
+    def test_errors_have_a_hint(self, desk: CliRunner, script: str, what: str, hint: str) -> None:
+        done = run_test(desk, draft(desk, script))
         assert done["status"] == "failed"
         first = done["advice"][0]
         assert first["severity"] == "error"
@@ -278,10 +280,10 @@ class TestExplains:
         people = desk("plugin", "test", str(desk.root / "desk/draft")).out
         assert f"hint: {first['hint'][:20]}" in people
 
-    def test_a_warning_does_not_fail(self, desk: House) -> None:
+    def test_a_warning_does_not_fail_the_job(self, desk: CliRunner) -> None:
         manifest = "commands: {poll: {values: {emit: [{event: a, values: [payload.n]}]}}}"
         answer = {"status": "ok", "events": [{"type": "b"}]}
-        done = tried(desk, draft(desk, say(answer), manifest))
+        done = run_test(desk, draft(desk, respond(answer), manifest))
         assert done["status"] == "succeeded"
         assert [advice["severity"] for advice in done["advice"]] == ["warning"] * 2
 
@@ -289,23 +291,25 @@ class TestExplains:
         ("first_line", "word"),
         [("#!/no/such/interpreter", "/no/such/interpreter"), ("#!/bin/sh\r", "CRLF")],
     )
-    def test_what_cannot_be_started(self, desk: House, first_line: str, word: str) -> None:
+    def test_a_program_that_cannot_start_is_invalid(
+        self, desk: CliRunner, first_line: str, word: str
+    ) -> None:
         directory = draft(desk, "")
         desk.write("desk/draft/run.sh", f"{first_line}\necho\n", 0o700)
         done = desk("plugin", "test", directory, "--json")
         assert (done.code, done.json["code"]) == (1, "plugin_invalid")
         assert word in done.json["error"]
 
-    def test_what_is_not_executable(self, desk: House) -> None:
+    def test_a_program_that_is_not_executable_is_invalid(self, desk: CliRunner) -> None:
         directory = draft(desk, "")
         os.chmod(f"{directory}/run.sh", 0o600)
         done = desk("plugin", "test", directory)
         assert done.code == 1
         assert "chmod +x" in done.err
 
-    def test_required_config(self, desk: House) -> None:
+    def test_missing_required_config_is_reported(self, desk: CliRunner) -> None:
         manifest = "commands: [poll]\nconfig_keys: {required: [city]}"
-        directory = draft(desk, say({"status": "ok", "result": "x"}), manifest)
+        directory = draft(desk, respond({"status": "ok", "result": "x"}), manifest)
         done = desk("plugin", "test", directory)
         assert done.code == 1
         assert "required settings are missing: city" in done.err
@@ -313,21 +317,21 @@ class TestExplains:
 
 
 class TestValidate:
-    def test_all_plugins_of_the_configuration(self, house: House) -> None:
-        done = house("plugin", "validate", "--json")
+    def test_validate_checks_all_configured_plugins(self, cli: CliRunner) -> None:
+        done = cli("plugin", "validate", "--json")
         assert done.code == 0
         assert [row["plugin"] for row in done.json["plugins"]] == ["bad", "hello"]
-        assert "2 of 2 plugins valid" in house("plugin", "validate").out
+        assert "2 of 2 plugins valid" in cli("plugin", "validate").out
 
-    def test_what_comes_with_us_needs_no_config_until_it_is_named(self, house: House) -> None:
-        house.write("config.yaml", 'plugin_roots: ["bundled:"]\n')
-        done = house("plugin", "validate", "--json")
+    def test_bundled_plugins_need_config_only_when_configured(self, cli: CliRunner) -> None:
+        cli.write("config.yaml", 'plugin_roots: ["bundled:"]\n')
+        done = cli("plugin", "validate", "--json")
         assert done.code == 0, [row for row in done.json["plugins"] if not row["ok"]]
         assert "withings" in {row["plugin"] for row in done.json["plugins"]}
-        house.write("config.yaml", 'plugin_roots: ["bundled:"]\nplugins: {withings: {}}\n')
-        assert "plugins.withings.config.client_id" in house("plugin", "validate").out
+        cli.write("config.yaml", 'plugin_roots: ["bundled:"]\nplugins: {withings: {}}\n')
+        assert "plugins.withings.config.client_id" in cli("plugin", "validate").out
 
-    def test_every_problem_at_once_with_its_place(self, desk: House) -> None:
+    def test_validate_reports_every_problem_with_its_place(self, desk: CliRunner) -> None:
         directory = draft(desk, "", "x")
         desk.write(
             "desk/draft/manifest.yaml",
@@ -359,47 +363,47 @@ class TestValidate:
         assert f"{directory}/manifest.yaml:5:1: unknown key 'descripton'" in people
         assert "did you mean 'description'?" in people
 
-    def test_a_manifest_that_is_no_yaml(self, desk: House) -> None:
+    def test_validate_reports_invalid_yaml(self, desk: CliRunner) -> None:
         directory = draft(desk, "")
         desk.write("desk/draft/manifest.yaml", "name: x\ncommands: [poll\n")
         (row,) = desk("plugin", "validate", directory, "--json").json["plugins"]
         (problem,) = row["problems"]
         assert (problem["line"], row["ok"]) == (3, False)
 
-    def test_rules_of_trust(self, desk: House) -> None:
+    def test_validate_checks_file_permissions(self, desk: CliRunner) -> None:
         directory = draft(desk, "")
         os.chmod(directory, 0o777)
         done = desk("plugin", "validate", directory)
         assert done.code == 1
         assert "world-writable" in done.out
 
-    def test_an_entrypoint_that_is_not_there(self, desk: House) -> None:
+    def test_validate_reports_a_missing_entrypoint(self, desk: CliRunner) -> None:
         directory = draft(desk, "")
         os.unlink(f"{directory}/run.sh")
         (row,) = desk("plugin", "validate", directory, "--json").json["plugins"]
         assert [(p["line"], p["column"]) for p in row["problems"]] == [(6, 13)]
 
-    def test_a_link_out_of_the_root(self, desk: House) -> None:
+    def test_validate_reports_a_link_out_of_the_root(self, desk: CliRunner) -> None:
         directory = draft(desk, "")
         os.unlink(f"{directory}/run.sh")
         os.symlink("/bin/true", f"{directory}/run.sh")
         assert "outside the root" in desk("plugin", "validate", directory).out
 
-    def test_required_config_of_a_configured_plugin(self, house: House) -> None:
-        house.plugin("hello", "")
-        manifest = house.root / "plugins/hello/manifest.yaml"
+    def test_validate_reports_missing_required_config(self, cli: CliRunner) -> None:
+        cli.plugin("hello", "")
+        manifest = cli.root / "plugins/hello/manifest.yaml"
         manifest.write_text(manifest.read_text() + "config_keys: {required: [city]}\n")
-        done = house("plugin", "validate", "hello")
+        done = cli("plugin", "validate", "hello")
         assert done.code == 1
         assert "manifest.yaml:6:" in done.out
         assert "plugins.hello.config.city" in done.out
 
-    def test_no_such_plugin(self, house: House) -> None:
-        assert house("plugin", "validate", "helo").code == 1
-        assert house("plugin", "validate", "./nowhere").code == 1
+    def test_an_unknown_plugin_is_not_found(self, cli: CliRunner) -> None:
+        assert cli("plugin", "validate", "helo").code == 1
+        assert cli("plugin", "validate", "./nowhere").code == 1
 
-    def test_a_directory_of_another_name(self, desk: House) -> None:
-        directory = draft(desk, say({"status": "ok"}))
+    def test_validate_reports_a_directory_with_another_name(self, desk: CliRunner) -> None:
+        directory = draft(desk, respond({"status": "ok"}))
         os.rename(directory, f"{directory}-2")
         done = desk("plugin", "validate", f"{directory}-2")
         assert done.code == 0

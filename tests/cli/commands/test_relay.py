@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 from tests.waiting import until
 
 CONFIG = """\
@@ -19,62 +19,48 @@ pipelines:
 
 
 @pytest.fixture
-def relaying(house: House) -> House:
-    """Has tried once to relay to a gateway that is not there."""
-    house.write("config.yaml", CONFIG)
-    with house.gateway():
-        done = house("pipeline", "run", "p", "--json")
+def relaying(cli: CliRunner) -> CliRunner:
+    """A configuration with one failed relay, to a gateway that is not running."""
+    cli.write("config.yaml", CONFIG)
+    with cli.gateway():
+        done = cli("pipeline", "run", "p", "--json")
         assert done.json["status"] == "succeeded", done
-        until(lambda: relays(house)[0]["status"] == "failed")
-    return house
+        until(lambda: relays(cli)[0]["status"] == "failed")
+    return cli
 
 
-def relays(house: House, *more: str) -> list[dict[str, object]]:
-    page: list[dict[str, object]] = house("relay", "list", "--json", *more).json["relays"]
+def relays(cli: CliRunner, *more: str) -> list[dict[str, object]]:
+    page: list[dict[str, object]] = cli("relay", "list", "--json", *more).json["relays"]
     return page
 
 
-class TestListing:
-    def test_what_was_relayed(self, relaying: House) -> None:
-        [row] = relays(relaying)
-        assert (row["instance"], row["event_type"]) == ("lab", "made")
-        assert "body" not in row
-
-    def test_by_status_and_instance(self, relaying: House) -> None:
-        assert relays(relaying, "--status", "dead") == []
-        assert relays(relaying, "--instance", "elsewhere") == []
-        assert len(relays(relaying, "--instance", "lab")) == 1
-
-    def test_for_people(self, relaying: House) -> None:
-        assert "lab" in relaying("relay", "list").out
-        assert "no relays" in relaying("relay", "list", "--status", "dead").out
+def test_relays_are_listed_without_bodies(relaying: CliRunner) -> None:
+    [row] = relays(relaying)
+    assert (row["instance"], row["event_type"]) == ("lab", "made")
+    assert "body" not in row
+    assert relays(relaying, "--status", "dead") == []
+    assert relays(relaying, "--instance", "elsewhere") == []
+    assert len(relays(relaying, "--instance", "lab")) == 1
+    assert "lab" in relaying("relay", "list").out
+    assert relaying("relay", "list", "--status", "dead").out == "no relays\n"
 
 
-class TestRetry:
-    def test_one_or_all_must_be_said(self, relaying: House) -> None:
-        assert relaying("relay", "retry").code == 2
-        assert relaying("relay", "retry", "x", "--all-dead").code == 2
+def test_retry_needs_an_id_or_all_dead(cli: CliRunner) -> None:
+    assert cli("relay", "retry").code == 2
+    assert cli("relay", "retry", "x", "--all-dead").code == 2
+    assert cli("relay", "retry", "unknown").code == 1
 
-    def test_an_unknown_one(self, relaying: House) -> None:
-        assert relaying("relay", "retry", "nope").code == 1
 
-    def test_all_dead_with_none_dead(self, relaying: House) -> None:
-        done = relaying("relay", "retry", "--all-dead", "--dry-run", "--json")
-        assert (done.json["count"], done.json["dry_run"]) == (0, True)
-        assert relaying("relay", "retry", "--all-dead").out == "retrying 0 relays\n"
-
-    def test_one_that_failed_does_not_wait_for_its_time(self, relaying: House) -> None:
-        [row] = relays(relaying)
-        id = str(row["id"])
-        would = relaying("relay", "retry", id, "--dry-run")
-        assert would.out == f"would retry relay {id}\n"
-        assert relays(relaying) == [row]
-        assert relaying("relay", "retry", id).out == f"retrying relay {id}\n"
-        [row] = relays(relaying)
-        assert (row["status"], row["attempt_count"]) == ("pending", 0)
-
-    def test_one_that_waits_anyway_is_refused(self, relaying: House) -> None:
-        id = str(relays(relaying)[0]["id"])
-        relaying("relay", "retry", id)
-        refused = relaying("relay", "retry", id, "--json")
-        assert (refused.code, refused.json["code"]) == (1, "refused")
+def test_retry_sends_a_failed_relay_now_and_refuses_a_pending_one(relaying: CliRunner) -> None:
+    none_dead = relaying("relay", "retry", "--all-dead", "--dry-run", "--json")
+    assert (none_dead.json["count"], none_dead.json["dry_run"]) == (0, True)
+    assert relaying("relay", "retry", "--all-dead").out == "retrying 0 relays\n"
+    [row] = relays(relaying)
+    id = str(row["id"])
+    assert relaying("relay", "retry", id, "--dry-run").out == f"would retry relay {id}\n"
+    assert relays(relaying) == [row]
+    assert relaying("relay", "retry", id).out == f"retrying relay {id}\n"
+    [row] = relays(relaying)
+    assert (row["status"], row["attempt_count"]) == ("pending", 0)
+    refused = relaying("relay", "retry", id, "--json")
+    assert (refused.code, refused.json["code"]) == (1, "refused")

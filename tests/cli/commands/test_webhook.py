@@ -5,65 +5,65 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 from tests.engine.receiver import receiving
 from tests.waiting import until
 
 SECRET = "a secret from elsewhere"
 
 
-def add(house: House, *more: str, event: str = "push") -> int:
-    made = house("webhook", "config", "add", "github", event, "--session", "s-1", "--json", *more)
-    assert made.code == 0, made
-    return int(made.json["id"])
+def add(cli: CliRunner, *more: str, event: str = "push") -> int:
+    created = cli("webhook", "config", "add", "github", event, "--session", "s-1", "--json", *more)
+    assert created.code == 0, created
+    return int(created.json["id"])
 
 
-def spoil(house: House, sql: str) -> None:
-    connection = apsw.Connection(str(house.state / "state.db"))
+def spoil(cli: CliRunner, sql: str) -> None:
+    connection = apsw.Connection(str(cli.state / "state.db"))
     connection.set_busy_timeout(5000)
     connection.execute(sql)
     connection.close()
 
 
-def secret_of(house: House, id: int) -> str:
-    connection = apsw.Connection(str(house.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
+def secret_of(cli: CliRunner, id: int) -> str:
+    connection = apsw.Connection(str(cli.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
     (row,) = connection.execute("SELECT secret FROM webhook_configs WHERE id = ?", (id,)).fetchall()
     connection.close()
     return str(row[0])
 
 
-def test_a_secret_is_made_and_shown_once(house: House) -> None:
-    made = house("webhook", "config", "add", "github", "push", "--session", "s-1")
-    assert made.code == 0
-    first, secret = made.out.splitlines()
+def test_a_generated_secret_is_shown_once(cli: CliRunner) -> None:
+    created = cli("webhook", "config", "add", "github", "push", "--session", "s-1")
+    assert created.code == 0
+    first, secret = created.out.splitlines()
     assert first == "added webhook 1 for github/push"
     assert secret.startswith("whsec_")
-    assert "not shown again" in made.err
-    assert secret == secret_of(house, 1)
-    listed = house("webhook", "config", "list")
+    assert "not shown again" in created.err
+    assert secret == secret_of(cli, 1)
+    listed = cli("webhook", "config", "list")
     assert "github" in listed.out
     assert secret not in listed.out
-    assert secret not in house("webhook", "config", "list", "--json").out
+    assert secret not in cli("webhook", "config", "list", "--json").out
 
 
 @pytest.mark.parametrize("way", ["--secret-env", "--secret-file"])
-def test_a_secret_comes_from_the_environment_or_a_file(
-    house: House, monkeypatch: pytest.MonkeyPatch, way: str
+def test_a_secret_is_read_from_the_environment_or_a_file(
+    cli: CliRunner, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setenv("HOOK_SECRET", SECRET)
-    file = house.write("secret.txt", f"{SECRET}\n")
+    file = cli.write("secret.txt", f"{SECRET}\n")
     place = "HOOK_SECRET" if way == "--secret-env" else str(file)
-    made = house("webhook", "config", "add", "github", "push", "--session", "s", way, place)
-    assert made.code == 0
-    assert SECRET not in made.out + made.err
-    assert secret_of(house, 1) == SECRET
+    created = cli("webhook", "config", "add", "github", "push", "--session", "s", way, place)
+    assert created.code == 0
+    assert SECRET not in created.out + created.err
+    assert secret_of(cli, 1) == SECRET
 
 
-def test_a_secret_comes_from_stdin(house: House) -> None:
+def test_a_secret_is_read_from_stdin(cli: CliRunner) -> None:
     line = ("webhook", "config", "add", "github", "push", "--session", "s", "--secret-file", "-")
-    assert house.process(*line, input=f"{SECRET}\n").code == 0
-    assert secret_of(house, 1) == SECRET
-    assert house.process(*line, input="\n").code == 2
+    assert cli.process(*line, input=f"{SECRET}\n").code == 0
+    assert secret_of(cli, 1) == SECRET
+    assert cli.process(*line, input="\n").code == 2
 
 
 @pytest.mark.parametrize(
@@ -77,53 +77,53 @@ def test_a_secret_comes_from_stdin(house: House) -> None:
         ("--plugin", "nobody"),
     ],
 )
-def test_wrong_usage(house: House, more: tuple[str, ...]) -> None:
-    done = house("webhook", "config", "add", "github", "push", "--session", "s", *more)
+def test_invalid_webhooks_exit_2(cli: CliRunner, more: tuple[str, ...]) -> None:
+    done = cli("webhook", "config", "add", "github", "push", "--session", "s", *more)
     assert done.code == 2, done
 
 
-def test_there_is_no_way_to_give_a_secret_on_the_command_line(house: House) -> None:
-    done = house("webhook", "config", "add", "a", "b", "--session", "s", "--secret", SECRET)
+def test_there_is_no_option_for_the_secret_itself(cli: CliRunner) -> None:
+    done = cli("webhook", "config", "add", "a", "b", "--session", "s", "--secret", SECRET)
     assert done.code == 2
 
 
-def test_webhooks_are_listed_and_removed(house: House) -> None:
-    plain = add(house)
-    add(house, "--plugin", "hello", event="deploy")
-    add(house, "--url", "https://example.com/hook", "--intent", "tell", event="release")
-    listed = house("webhook", "config", "list").out
+def test_webhooks_are_listed_and_removed(cli: CliRunner) -> None:
+    plain = add(cli)
+    add(cli, "--plugin", "hello", event="deploy")
+    add(cli, "--url", "https://example.com/hook", "--intent", "tell", event="release")
+    listed = cli("webhook", "config", "list").out
     assert "session only" in listed
     assert "plugin hello" in listed
     assert "https://example.com/hook" in listed
-    planned = house("webhook", "config", "remove", str(plain), "--dry-run")
+    planned = cli("webhook", "config", "remove", str(plain), "--dry-run")
     assert planned.out == f"would remove webhook {plain}: github/push\n"
-    assert house("webhook", "config", "remove", str(plain)).out.startswith("removed webhook")
-    assert house("webhook", "config", "remove", str(plain)).code == 1
-    assert len(house("webhook", "config", "list", "--json").json["webhooks"]) == 2
+    assert cli("webhook", "config", "remove", str(plain)).out.startswith("removed webhook")
+    assert cli("webhook", "config", "remove", str(plain)).code == 1
+    assert len(cli("webhook", "config", "list", "--json").json["webhooks"]) == 2
 
 
-def test_a_second_one_for_the_same_event_is_refused(house: House) -> None:
-    add(house)
-    done = house("webhook", "config", "add", "github", "push", "--session", "s-2")
+def test_a_second_webhook_for_the_same_event_is_refused(cli: CliRunner) -> None:
+    add(cli)
+    done = cli("webhook", "config", "add", "github", "push", "--session", "s-2")
     assert done.code == 1
     assert "already" in done.err
 
 
-def test_without_a_gateway_a_delivery_waits_for_one(house: House) -> None:
-    id = add(house, "--url", "https://example.com/hook")
-    planned = house("webhook", "send", str(id), "--payload", '{"a": 1}', "--dry-run")
+def test_a_delivery_without_a_gateway_stays_pending(cli: CliRunner) -> None:
+    id = add(cli, "--url", "https://example.com/hook")
+    planned = cli("webhook", "send", str(id), "--payload", '{"a": 1}', "--dry-run")
     assert planned.out == f"would send 7 bytes by webhook {id} to https://example.com/hook\n"
-    assert house("webhook", "deliveries").out == "no deliveries\n"
-    sent = house("webhook", "send", str(id), "--payload", '{"a": 1}')
+    assert cli("webhook", "deliveries").out == "no deliveries\n"
+    sent = cli("webhook", "send", str(id), "--payload", '{"a": 1}')
     assert sent.out == "queued delivery 1 to https://example.com/hook\n"
-    named = house("webhook", "send", "--source", "github", "--event", "push", "--json")
+    named = cli("webhook", "send", "--source", "github", "--event", "push", "--json")
     assert named.json["delivery_id"] == 2
-    page = house("webhook", "deliveries", "--status", "pending", "--json").json["deliveries"]
+    page = cli("webhook", "deliveries", "--status", "pending", "--json").json["deliveries"]
     assert [row["delivery_id"] for row in page] == [2, 1]
-    shown = house("webhook", "show", "1")
+    shown = cli("webhook", "show", "1")
     assert "status: pending" in shown.out
     assert '"a": 1' in shown.out
-    assert house("webhook", "show", "9").code == 1
+    assert cli("webhook", "show", "9").code == 1
 
 
 @pytest.mark.parametrize(
@@ -140,48 +140,46 @@ def test_without_a_gateway_a_delivery_waits_for_one(house: House) -> None:
         ("webhook", "deliveries", "--since", "soon"),
     ],
 )
-def test_what_says_too_little_or_too_much(house: House, line: tuple[str, ...]) -> None:
-    assert house(*line).code == 2
+def test_wrong_usage_exits_2(cli: CliRunner, line: tuple[str, ...]) -> None:
+    assert cli(*line).code == 2
 
 
-def test_dead_ones_are_listed_and_retried(house: House) -> None:
-    id = add(house, "--url", "https://example.com/hook")
+def test_dead_deliveries_are_listed_and_retried(cli: CliRunner) -> None:
+    id = add(cli, "--url", "https://example.com/hook")
     for _ in range(3):
-        house("webhook", "send", str(id))
-    spoil(house, "UPDATE webhook_deliveries SET status = 'dead', error_detail = 'HTTP 500'")
-    listed = house("webhook", "deliveries", "--status", "dead", "--since", "2h")
+        cli("webhook", "send", str(id))
+    spoil(cli, "UPDATE webhook_deliveries SET status = 'dead', error_detail = 'HTTP 500'")
+    listed = cli("webhook", "deliveries", "--status", "dead", "--since", "2h")
     assert listed.out.count("HTTP 500") == 3
-    assert house("webhook", "retry", "1", "--dry-run").out == (
-        "would retry delivery 1 (was dead)\n"
-    )
-    assert house("webhook", "retry", "1").out == "retrying delivery 1 (was dead)\n"
+    assert cli("webhook", "retry", "1", "--dry-run").out == ("would retry delivery 1 (was dead)\n")
+    assert cli("webhook", "retry", "1").out == "retrying delivery 1 (was dead)\n"
     old = "UPDATE webhook_deliveries SET created_at = '2000-01-01T00:00:00.000000Z' WHERE id = 2"
-    spoil(house, old)
+    spoil(cli, old)
     many = ("webhook", "retry", "--all-dead", "--since", "2h")
-    assert house(*many, "--dry-run").out == "would retry 1 delivery\n"
-    assert house(*many).out == "retrying 1 delivery\n"
-    assert house("webhook", "retry", "--all-dead").out == "retrying 1 delivery\n"
-    assert house("webhook", "retry", "--all-dead").out == "retrying 0 deliveries\n"
+    assert cli(*many, "--dry-run").out == "would retry 1 delivery\n"
+    assert cli(*many).out == "retrying 1 delivery\n"
+    assert cli("webhook", "retry", "--all-dead").out == "retrying 1 delivery\n"
+    assert cli("webhook", "retry", "--all-dead").out == "retrying 0 deliveries\n"
 
 
-def test_a_page_says_how_to_go_on(house: House) -> None:
-    id = add(house)
+def test_deliveries_are_paged(cli: CliRunner) -> None:
+    id = add(cli)
     for _ in range(3):
-        house("webhook", "send", str(id))
-    page = house("webhook", "deliveries", "--limit", "2")
+        cli("webhook", "send", str(id))
+    page = cli("webhook", "deliveries", "--limit", "2")
     assert "--before 2" in page.err
-    rest = house("webhook", "deliveries", "--limit", "2", "--before", "2", "--json").json
+    rest = cli("webhook", "deliveries", "--limit", "2", "--before", "2", "--json").json
     assert [row["delivery_id"] for row in rest["deliveries"]] == [1]
 
 
-def test_with_a_running_gateway_it_is_delivered_at_once(house: House) -> None:
-    config = (house.root / "config.yaml").read_text()
-    house.write("config.yaml", config + "gateway: {allowed_networks: [127.0.0.0/8]}\n")
-    with receiving() as receiver, house.gateway():
-        id = add(house, "--url", receiver.url)
-        assert house("webhook", "send", str(id), "--payload", '"hello"').code == 0
+def test_a_running_gateway_delivers_at_once(cli: CliRunner) -> None:
+    config = (cli.root / "config.yaml").read_text()
+    cli.write("config.yaml", config + "gateway: {allowed_networks: [127.0.0.0/8]}\n")
+    with receiving() as receiver, cli.gateway():
+        id = add(cli, "--url", receiver.url)
+        assert cli("webhook", "send", str(id), "--payload", '"hello"').code == 0
         (request,) = receiver.wait(1)
         assert request.body == b'"hello"'
-        until(lambda: "delivered" in house("webhook", "deliveries").out)
-        assert house("webhook", "retry", "1").code == 1
-        assert house("webhook", "config", "remove", str(id)).code == 0
+        until(lambda: "delivered" in cli("webhook", "deliveries").out)
+        assert cli("webhook", "retry", "1").code == 1
+        assert cli("webhook", "config", "remove", str(id)).code == 0

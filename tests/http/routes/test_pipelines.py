@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 
 from ductile.cli.client import ApiError, GatewayClient
-from tests.cli.conftest import house  # noqa: F401 - a fixture
-from tests.cli.flows import furnish, is_up, ran
-from tests.cli.running import House
+from tests.cli.conftest import cli  # noqa: F401 - a fixture
+from tests.cli.pipelines import add_pipelines, executed_steps, wait_until_running
+from tests.cli.runner import CliRunner
 from tests.waiting import WAIT_LIMIT, until
 
 Request = pytest.FixtureRequest
 
 
 @pytest.fixture
-def flow(request: Request) -> House:
-    flow: House = furnish(request.getfixturevalue("house"))
+def flow(request: Request) -> CliRunner:
+    flow: CliRunner = add_pipelines(request.getfixturevalue("cli"))
     config = (flow.root / "config.yaml").read_text()
     flow.write("config.yaml", f"{config}api: {{max_concurrent_sync: 1}}\n")
     return flow
 
 
 @contextmanager
-def answering(flow: House) -> Iterator[GatewayClient]:
+def answering(flow: CliRunner) -> Iterator[GatewayClient]:
     with flow.gateway():
         yield GatewayClient(flow.state / "ductile.sock")
 
@@ -40,7 +40,7 @@ def refusal(client: GatewayClient, path: str, body: dict[str, Any]) -> str:
     return refused.value.code
 
 
-def call(flow: House, path: str) -> socket.socket:
+def call(flow: CliRunner, path: str) -> socket.socket:
     """Send a POST without reading the response."""
     caller = socket.socket(socket.AF_UNIX)
     caller.connect(str(flow.state / "ductile.sock"))
@@ -48,7 +48,7 @@ def call(flow: House, path: str) -> socket.socket:
     return caller
 
 
-def test_synchronous_pipeline_returns_the_response_of_its_last_step(flow: House) -> None:
+def test_synchronous_pipeline_returns_the_response_of_its_last_step(flow: CliRunner) -> None:
     with answering(flow) as client:
         answer = client.post("/pipeline/chain", {"payload": {"go": True, "name": "x"}})
         assert answer.keys() == {"job_id", "status", "duration_ms", "result", "tree"}
@@ -61,17 +61,17 @@ def test_synchronous_pipeline_returns_the_response_of_its_last_step(flow: House)
         assert accepted["status"] == "queued"
 
 
-def test_synchronous_call_returns_202_when_the_time_is_up(flow: House) -> None:
+def test_synchronous_call_returns_202_when_the_time_is_up(flow: CliRunner) -> None:
     with answering(flow) as client:
         answer = client.post("/pipeline/slowly", {})
         assert (answer["timeout_exceeded"], answer["status"]) == (True, "running")
         assert client.get(f"/job/{answer['job_id']}")["status"] == "running"
-        is_up(flow)
+        wait_until_running(flow)
         client.post(f"/job/{answer['job_id']}/cancel", {})
 
 
 @pytest.mark.parametrize("query", ["", "?async=true"])
-def test_dry_run_returns_the_first_jobs_and_starts_nothing(flow: House, query: str) -> None:
+def test_dry_run_returns_the_first_jobs_and_starts_nothing(flow: CliRunner, query: str) -> None:
     body = {"payload": {"go": True, "name": "x"}, "dedupe_key": "k", "dry_run": True}
     with answering(flow) as client:
         answer = client.post(f"/pipeline/chain{query}", body)
@@ -82,7 +82,7 @@ def test_dry_run_returns_the_first_jobs_and_starts_nothing(flow: House, query: s
         assert refusal(client, "/pipeline/nope", body) == "not_found"
 
 
-def test_dry_run_reports_the_duplicate(flow: House) -> None:
+def test_dry_run_reports_the_duplicate(flow: CliRunner) -> None:
     body = {"payload": {"name": "x"}, "dedupe_key": "k", "dedupe_ttl": "1h"}
     with answering(flow) as client:
         done = client.post("/pipeline/chain", body)
@@ -92,12 +92,12 @@ def test_dry_run_reports_the_duplicate(flow: House) -> None:
         assert (again["deduplicated"], again["job_id"]) == (True, done["job_id"])
 
 
-def test_synchronous_calls_are_limited_and_a_disconnect_frees_one(flow: House) -> None:
+def test_synchronous_calls_are_limited_and_a_disconnect_frees_one(flow: CliRunner) -> None:
     config = (flow.root / "config.yaml").read_text()
     flow.write("config.yaml", config.replace("timeout: 300ms", "timeout: 60s"))
     with answering(flow) as client:
         caller = call(flow, "/pipeline/slowly")
-        is_up(flow)
+        wait_until_running(flow)
         chain = {"payload": {"name": "x"}}
         assert refusal(client, "/pipeline/chain", chain) == "too_many_synchronous_calls"
         assert client.post("/pipeline/chain?async=true", chain)["status"] == "queued"
@@ -112,7 +112,7 @@ def _taken(client: GatewayClient, body: dict[str, Any]) -> bool:
         return False
 
 
-def test_synchronous_pipeline_with_several_entries_returns_400(flow: House) -> None:
+def test_synchronous_pipeline_with_several_entries_returns_400(flow: CliRunner) -> None:
     config = (flow.root / "config.yaml").read_text()
     flow.write(
         "config.yaml",
@@ -124,10 +124,10 @@ def test_synchronous_pipeline_with_several_entries_returns_400(flow: House) -> N
         started = client.post("/pipeline/wide?async=true", {})
         found = _until_over(client, started["instance_id"])
         assert (found["status"], len(found["jobs"])) == ("succeeded", 3)
-        assert ran(flow).count("end") == 1
+        assert executed_steps(flow).count("end") == 1
 
 
-def test_invalid_dedupe_key_starts_nothing(flow: House) -> None:
+def test_invalid_dedupe_key_starts_nothing(flow: CliRunner) -> None:
     with answering(flow) as client:
         assert refusal(client, "/pipeline/chain", {"dedupe_key": "k" * 1025}) == "usage"
         assert client.get("/jobs")["jobs"] == []
@@ -137,7 +137,7 @@ def test_invalid_dedupe_key_starts_nothing(flow: House) -> None:
         assert job["dedupe_key"] == "k\ufffd" * 512
 
 
-def test_dedupe_key_of_a_queued_or_running_first_step_is_a_duplicate(flow: House) -> None:
+def test_dedupe_key_of_a_queued_or_running_first_step_is_a_duplicate(flow: CliRunner) -> None:
     body = {"dedupe_key": "k", "dedupe_ttl": "1h"}
     with answering(flow) as client:
         first = client.post("/pipeline/slowly?async=true", body)
@@ -145,11 +145,11 @@ def test_dedupe_key_of_a_queued_or_running_first_step_is_a_duplicate(flow: House
         assert (again["deduplicated"], again["job_id"]) == (True, first["job_id"])
         assert again["status"] == "skipped"
         assert client.get(f"/job/{first['job_id']}")["dedupe_ttl"] == 3600.0
-        is_up(flow)
+        wait_until_running(flow)
         client.post(f"/job/{first['job_id']}/cancel", {})
 
 
-def test_dedupe_ttl_of_a_pipeline_overrides_the_service(flow: House) -> None:
+def test_dedupe_ttl_of_a_pipeline_overrides_the_service(flow: CliRunner) -> None:
     with answering(flow) as client:
         body = {"payload": {"name": "x"}, "dedupe_key": "k"}
         started = client.post("/pipeline/chain?async=true", body)
@@ -169,11 +169,11 @@ def _until_over(client: GatewayClient, instance_id: str) -> dict[str, Any]:
     return found
 
 
-def test_wait_for_a_run_returns_at_each_finished_job(flow: House) -> None:
+def test_wait_for_a_run_returns_at_each_finished_job(flow: CliRunner) -> None:
     with answering(flow) as client:
         started = client.post("/pipeline/slowly?async=true", {})
         path = f"/pipeline-instance/{started['instance_id']}"
-        is_up(flow)
+        wait_until_running(flow)
         heard: list[dict[str, Any]] = []
         waiter = threading.Thread(
             target=lambda: heard.append(client.get(path, wait=60, seen=0)), daemon=True
@@ -192,7 +192,7 @@ def test_wait_for_a_run_returns_at_each_finished_job(flow: House) -> None:
             assert refused.value.code == "usage"
 
 
-def test_tree_of_a_long_chain_has_limited_depth(flow: House) -> None:
+def test_tree_of_a_long_chain_has_limited_depth(flow: CliRunner) -> None:
     config = (flow.root / "config.yaml").read_text()
     loop = """\
   - name: loop
@@ -219,7 +219,7 @@ def test_tree_of_a_long_chain_has_limited_depth(flow: House) -> None:
         assert (depth, node["children_left_out"]) == (60, 1)
 
 
-def test_malformed_start_is_refused(flow: House) -> None:
+def test_malformed_start_is_refused(flow: CliRunner) -> None:
     with answering(flow) as client:
         job = client.post("/plugin/flaky/poll", {})["job_id"]
         until(lambda: client.get(f"/job/{job}")["status"] == "dead")

@@ -16,8 +16,8 @@ from ductile.engine.config.compiled import build
 from ductile.operations.schedule_report import find
 from ductile.store import schedules
 from ductile.store.engines.sqlite import SqliteLedger
-from tests.cli.conftest import house  # noqa: F401 - a fixture
-from tests.cli.running import House
+from tests.cli.conftest import cli  # noqa: F401 - a fixture
+from tests.cli.runner import CliRunner
 
 CONFIG = """\
 state: {path: ./data/state.db}
@@ -30,7 +30,7 @@ plugins:
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest) -> Iterator[InProcessClient]:
-    home: House = request.getfixturevalue("house")
+    home: CliRunner = request.getfixturevalue("cli")
     home.write("config.yaml", CONFIG)
     with open_reader(load(home.root, environ={})) as client:
         yield client
@@ -67,7 +67,7 @@ def test_previews_write_nothing(client: InProcessClient) -> None:
 
 
 def test_occurrences_without_a_running_gateway_are_listed(request: pytest.FixtureRequest) -> None:
-    home: House = request.getfixturevalue("house")
+    home: CliRunner = request.getfixturevalue("cli")
     home.write("config.yaml", CONFIG)
     loaded = load(home.root, environ={})
     (entry,) = find(build(loaded, boot_marker="", environ={}), "hello/default")

@@ -18,7 +18,7 @@ import pytest
 
 from ductile.http.server import fd_limits, listeners
 from ductile.http.server.connection_limit import MAX_CONNECTIONS
-from tests.cli.running import COMMAND, end, read_until
+from tests.cli.runner import COMMAND, read_until, stop
 from tests.http.client import Client
 from tests.http.harness import ADMIN, CONFIG, plugin, write
 from tests.waiting import WAIT_LIMIT
@@ -48,7 +48,7 @@ def limited(soft: int, hard: int) -> Iterator[tuple[Client, dict[str, Any], int]
         ready = json.loads(read_until(process, '"message":"ready"').splitlines()[-1])
         yield Client(root / "data" / "ductile.sock"), ready, process.pid
     finally:
-        end(process)
+        stop(process)
         shutil.rmtree(root)
 
 

@@ -1,4 +1,4 @@
-"""`system import`: what plugins remember in another program's ledger."""
+"""`ductile system import`: plugin states, facts and schedules of the Go program's ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 from tests.waiting import until
 
 SQL = (Path(__file__).parents[3] / "compat/ledger.sql").read_text()
@@ -29,12 +29,12 @@ ANSWER = 'printf \'{"status":"ok","result":%s}\' "$request"'
 
 
 @pytest.fixture
-def moving(house: House) -> House:
-    """A house whose ledger is still that of the Go program."""
-    house.state.mkdir(mode=0o700)
-    other(house.state / "state.db")
-    house.plugin("withings", ANSWER, commands="poll, sync")
-    return house
+def moving(cli: CliRunner) -> CliRunner:
+    """A configuration whose ledger is that of the Go program."""
+    cli.state.mkdir(mode=0o700)
+    other(cli.state / "state.db")
+    cli.plugin("withings", ANSWER, commands="poll, sync")
+    return cli
 
 
 def other(path: Path, sql: str = SQL) -> Path:
@@ -47,9 +47,7 @@ def other(path: Path, sql: str = SQL) -> Path:
 @pytest.mark.parametrize(
     "line", [("system", "start"), ("plugin", "run", "withings"), ("status",), ("job", "list")]
 )
-def test_another_programs_ledger_is_refused_and_not_touched(
-    moving: House, line: tuple[str, ...]
-) -> None:
+def test_a_go_ledger_is_not_opened_as_our_own(moving: CliRunner, line: tuple[str, ...]) -> None:
     before = (moving.state / "state.db").read_bytes()
     done = moving(*line)
     assert done.code == 1
@@ -59,7 +57,7 @@ def test_another_programs_ledger_is_refused_and_not_touched(
 
 
 @pytest.mark.parametrize("levels", [101, 255, 1000])
-def test_a_state_that_nests_too_deep_is_left(moving: House, levels: int) -> None:
+def test_a_state_nested_too_deep_is_not_imported(moving: CliRunner, levels: int) -> None:
     deep = '{"a":' * levels + "1" + "}" * levels
     with closing(apsw.Connection(str(moving.state / "state.db"))) as db:
         db.execute("UPDATE plugin_state SET state = ? WHERE plugin_name = 'withings'", (deep,))
@@ -68,7 +66,7 @@ def test_a_state_that_nests_too_deep_is_left(moving: House, levels: int) -> None
     assert "state of withings skipped: not a JSON object" in done.out
 
 
-def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
+def test_import_from_the_configured_path_renames_the_go_ledger(moving: CliRunner) -> None:
     done = moving("system", "import")
     assert done.code == 0, done.err
     assert "imported 1 state, 2 facts and the history of 3 schedules" in done.out
@@ -88,7 +86,7 @@ def test_it_is_taken_over_in_its_place_and_kept(moving: House) -> None:
     assert not list(moving.state.glob(".import-*"))
 
 
-def test_it_is_not_moved_while_somebody_has_it_open(moving: House) -> None:
+def test_import_is_refused_while_another_process_has_the_ledger_open(moving: CliRunner) -> None:
     path = moving.state / "state.db"
     with closing(apsw.Connection(str(path))) as reader:
         reader.execute("SELECT count(*) FROM plugin_state").fetchall()
@@ -100,7 +98,7 @@ def test_it_is_not_moved_while_somebody_has_it_open(moving: House) -> None:
     assert moving("system", "import").code == 0
 
 
-def test_a_dry_run_changes_nothing(moving: House) -> None:
+def test_import_dry_run_changes_nothing(moving: CliRunner) -> None:
     before = sorted(path.name for path in moving.state.iterdir())
     done = moving("system", "import", "--dry-run", "--json")
     assert done.json["states"] == ["withings"]
@@ -111,44 +109,44 @@ def test_a_dry_run_changes_nothing(moving: House) -> None:
     assert moving("status").code == 1
 
 
-def test_from_a_file_into_a_ledger_that_is_there(house: House) -> None:
-    house.plugin("withings", 'echo \'{"status":"ok","result":"x","state_updates":{"mine":1}}\'')
-    house("plugin", "run", "withings")
-    source = other(house.root / "old.db")
-    done = house("system", "import", str(source), "--json").json
+def test_import_from_a_file_keeps_existing_state(cli: CliRunner) -> None:
+    cli.plugin("withings", 'echo \'{"status":"ok","result":"x","state_updates":{"mine":1}}\'')
+    cli("plugin", "run", "withings")
+    source = other(cli.root / "old.db")
+    done = cli("system", "import", str(source), "--json").json
     assert (done["states"], done["kept"], done["facts"]) == ([], ["withings"], 0)
     assert source.exists()
-    page = house("system", "plugin-facts", "withings", "--json").json
+    page = cli("system", "plugin-facts", "withings", "--json").json
     assert (page["state"], page["facts"]) == ({"mine": 1}, [])
 
 
-def test_twice_is_once(house: House) -> None:
-    source = other(house.root / "old.db")
-    first = house("system", "import", str(source), "--json").json
+def test_a_second_import_changes_nothing(cli: CliRunner) -> None:
+    source = other(cli.root / "old.db")
+    first = cli("system", "import", str(source), "--json").json
     assert (first["facts"], len(first["schedules"]), first["known"]) == (2, 3, [])
-    again = house("system", "import", str(source), "--json").json
+    again = cli("system", "import", str(source), "--json").json
     assert (again["kept"], again["facts"]) == (["withings"], 0)
     assert (again["schedules"], again["known"]) == ([], first["schedules"])
-    assert "withings/once already has a history here" in house("system", "import", str(source)).out
+    assert "withings/once already has a history here" in cli("system", "import", str(source)).out
 
 
-def test_what_is_remembered_under_a_name_that_no_plugin_can_have_stays_behind(house: House) -> None:
+def test_state_under_an_invalid_plugin_name_is_not_imported(cli: CliRunner) -> None:
     name = "n" * 256
     source = other(
-        house.root / "old.db",
+        cli.root / "old.db",
         f"{SQL}; INSERT INTO plugin_state (plugin_name, state) VALUES ('{name}', '{{\"n\":1}}');"
         f" UPDATE plugin_facts SET plugin_name = '{name}'",
     )
-    done = house("system", "import", str(source), "--json").json
+    done = cli("system", "import", str(source), "--json").json
     assert (done["states"], done["facts"]) == (["withings"], 0)
     assert "state skipped: its plugin's name has 256 bytes" in done["notes"]
     assert any(note.startswith("2 facts skipped") for note in done["notes"])
 
 
-def test_not_beside_a_gateway(house: House) -> None:
-    source = other(house.root / "old.db")
-    with house.gateway():
-        done = house("system", "import", str(source))
+def test_import_is_refused_while_a_gateway_is_running(cli: CliRunner) -> None:
+    source = other(cli.root / "old.db")
+    with cli.gateway():
+        done = cli("system", "import", str(source))
         assert done.code == 1
         assert "stop it before importing" in done.err
 
@@ -157,20 +155,20 @@ def test_not_beside_a_gateway(house: House) -> None:
     ("text", "word"),
     [(None, "there is no file"), (b"no database at all" * 99, "cannot be read as a ledger")],
 )
-def test_no_such_ledger(house: House, text: bytes | None, word: str) -> None:
-    path = house.root / "old.db"
+def test_an_unreadable_source_is_reported(cli: CliRunner, text: bytes | None, word: str) -> None:
+    path = cli.root / "old.db"
     if text is not None:
         path.write_bytes(text)
-    done = house("system", "import", str(path))
+    done = cli("system", "import", str(path))
     assert done.code == 1
     assert word in done.err
 
 
-def test_nothing_to_import(house: House) -> None:
-    assert "name its file" in house("system", "import").err
+def test_import_without_a_go_ledger_asks_for_a_path(cli: CliRunner) -> None:
+    assert "name its file" in cli("system", "import").err
 
 
-def test_a_schedule_that_fired_there_does_not_fire_at_the_first_start(moving: House) -> None:
+def test_an_imported_schedule_does_not_fire_again_at_start(moving: CliRunner) -> None:
     now = datetime.now(UTC)
     with closing(apsw.Connection(str(moving.state / "state.db"))) as db:
         db.execute(
@@ -180,7 +178,7 @@ def test_a_schedule_that_fired_there_does_not_fire_at_the_first_start(moving: Ho
     moving.write("config.yaml", SCHEDULED)
     assert moving("system", "import").code == 0
     with moving.gateway():
-        # The entry without a past fires at once, which shows that the scheduler was there.
+        # The schedule without history fires at once, so the scheduler has run.
         until(lambda: moving("job", "list", "--json").json["jobs"])
         rows = moving("schedule", "list", "--json").json["schedules"]
         jobs = moving("job", "list", "--json").json["jobs"]
@@ -199,39 +197,37 @@ def test_a_schedule_that_fired_there_does_not_fire_at_the_first_start(moving: Ho
         "ALTER TABLE schedule_entries DROP COLUMN status",
     ],
 )
-def test_a_ledger_whose_schedules_cannot_be_read_is_taken_over_without(
-    house: House, sql: str
-) -> None:
-    source = other(house.root / "old.db", f"{SQL}; {sql}")
-    done = house("system", "import", str(source), "--json")
+def test_unreadable_schedules_do_not_prevent_an_import(cli: CliRunner, sql: str) -> None:
+    source = other(cli.root / "old.db", f"{SQL}; {sql}")
+    done = cli("system", "import", str(source), "--json")
     assert done.code == 0, done.err
     assert (done.json["states"], done.json["facts"]) == (["withings"], 2)
     assert done.json["schedules"] == []
 
 
-def test_that_the_schedules_are_left_is_told_with_the_reason(house: House) -> None:
+def test_skipped_schedules_are_reported_with_the_reason(cli: CliRunner) -> None:
     sql = "ALTER TABLE schedule_entries RENAME COLUMN last_fired_at TO fired"
-    source = other(house.root / "old.db", f"{SQL}; {sql}")
-    told = house("system", "import", str(source)).out
-    assert "schedules skipped: their table has no column last_fired_at" in told
+    source = other(cli.root / "old.db", f"{SQL}; {sql}")
+    result = cli("system", "import", str(source)).out
+    assert "schedules skipped: their table has no column last_fired_at" in result
 
 
-def test_schedules_under_names_that_no_entry_can_have_stay_behind(house: House) -> None:
+def test_schedules_under_invalid_names_are_not_imported(cli: CliRunner) -> None:
     odd = ("'n' || char(0)", "NULL", "''", f"'{'n' * 256}'", "x'00ff'", "7.5")
     values = ", ".join(f"({name}, 'x', 'poll', 'exhausted', 'now')" for name in odd)
     sql = SQL.replace("plugin TEXT NOT NULL, schedule_id", "plugin, schedule_id").replace(
         "\n  PRIMARY KEY (plugin, schedule_id)\n", "\n  UNIQUE (plugin, schedule_id)\n"
     )
     insert = "INSERT INTO schedule_entries (plugin, schedule_id, command, status, updated_at)"
-    source = other(house.root / "old.db", f"{sql}; {insert} VALUES {values}")
-    done = house("system", "import", str(source), "--json").json
+    source = other(cli.root / "old.db", f"{sql}; {insert} VALUES {values}")
+    done = cli("system", "import", str(source), "--json").json
     assert len(done["schedules"]) == 3
     assert any(note.startswith("6 schedules skipped") for note in done["notes"])
 
 
-def test_facts_of_an_older_version_have_no_number(house: House) -> None:
+def test_facts_without_sequence_numbers_are_imported_in_order(cli: CliRunner) -> None:
     sql = SQL.replace("seq INTEGER, ", "").replace("'f2', 2,", "'f2',").replace("'f1', 1,", "'f1',")
-    source = other(house.root / "old.db", sql)
-    house("system", "import", str(source))
-    facts = house("system", "plugin-facts", "withings", "--json").json["facts"]
+    source = other(cli.root / "old.db", sql)
+    cli("system", "import", str(source))
+    facts = cli("system", "plugin-facts", "withings", "--json").json["facts"]
     assert [fact["fact_json"]["cursor"] for fact in facts] == [41, 40]

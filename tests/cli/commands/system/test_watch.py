@@ -1,4 +1,4 @@
-"""`system watch` in a real terminal: it shows, it follows, and it gives the terminal back."""
+"""`ductile system watch` in a real terminal, and its frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 from ductile.cli.client import GatewayClient
 from ductile.cli.commands.system.terminal import ENTER, LEAVE
 from ductile.cli.commands.system.watch_frame import cells, frame, paint
-from tests.cli.running import COMMAND, House
+from tests.cli.runner import COMMAND, CliRunner
 from tests.waiting import WAIT_LIMIT, until
 
 IN_FRONT = (
@@ -34,15 +34,15 @@ _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """A terminal with a program in it; keeps all that the program has written."""
+    """A terminal that runs `system watch` and records its output."""
 
-    def __init__(self, house: House, width: int = 100, height: int = 30) -> None:
+    def __init__(self, cli: CliRunner, width: int = 100, height: int = 30) -> None:
         self._master, slave = pty.openpty()
         self._slave = slave
         self.resize(width, height)
         self.before = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", IN_FRONT, *COMMAND, "system", "watch", "--config", house.root],
+            [sys.executable, "-c", IN_FRONT, *COMMAND, "system", "watch", "--config", cli.root],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -59,7 +59,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def read(self, seconds: float) -> bool:
-        """Whether something was written in this time."""
+        """Return whether there was output within this time."""
         if not select.select([self._master], [], [], seconds)[0]:
             return False
         try:
@@ -69,14 +69,14 @@ class Terminal:
         return True
 
     def until(self, text: str) -> str:
-        """All that is written from now on, up to what shows `text`."""
+        """Return the output from now on until it contains `text`."""
         begin = len(self.written)
         while text not in plain(self.written[begin:]):
             assert self.read(WAIT_LIMIT), plain(self.written)
         return self.written[begin:]
 
     def ended(self) -> int:
-        """Its exit code; all that it wrote to its end is read."""
+        """Read the output to its end and return the exit code."""
 
         def has_ended() -> bool:
             self.read_all()
@@ -90,7 +90,7 @@ class Terminal:
         while self.read(0.0):
             pass
 
-    def is_given_back(self) -> bool:
+    def is_restored(self) -> bool:
         after = termios.tcgetattr(self._slave)
         return after == self.before and self.written.count(LEAVE) == self.written.count("?1049h")
 
@@ -107,35 +107,35 @@ def plain(text: str) -> str:
 
 
 @contextmanager
-def terminal(house: House, **more: int) -> Iterator[Terminal]:
-    found = Terminal(house, **more)
+def terminal(cli: CliRunner, **more: int) -> Iterator[Terminal]:
+    found = Terminal(cli, **more)
     try:
         yield found
     finally:
         found.close()
 
 
-def test_it_shows_a_gateway_at_work_and_follows_it(house: House) -> None:
-    with house.gateway(), terminal(house) as shown:
+def test_watch_shows_jobs_as_they_end(cli: CliRunner) -> None:
+    with cli.gateway(), terminal(cli) as shown:
         assert ENTER in shown.until("0 running, 0 queued, 0 to be retried")
-        house("run", "bad")
+        cli("run", "bad")
         shown.until("no luck")
         assert "RECENT FAILURES" in plain(shown.written)
         shown.until("1 to be retried")
         shown.type("q")
         assert shown.ended() == 0
-        assert shown.is_given_back()
+        assert shown.is_restored()
 
 
-def test_what_runs_is_shown_while_it_runs(house: House) -> None:
-    os.mkfifo(house.root / "gate")
-    house.plugin("slow", f"read _ < {house.root}/gate")
-    with house.gateway(), terminal(house) as shown:
+def test_watch_shows_a_running_job(cli: CliRunner) -> None:
+    os.mkfifo(cli.root / "gate")
+    cli.plugin("slow", f"read _ < {cli.root}/gate")
+    with cli.gateway(), terminal(cli) as shown:
         shown.until("0 running")
-        job = house("api", "/plugin/slow/poll", "-X", "POST").json["job_id"]
+        job = cli("api", "/plugin/slow/poll", "-X", "POST").json["job_id"]
         shown.until(job)
         assert "slow poll" in plain(shown.written)
-        gate = os.open(house.root / "gate", os.O_RDWR)
+        gate = os.open(cli.root / "gate", os.O_RDWR)
         os.write(gate, b"\n")
         shown.until("0 running")
         os.close(gate)
@@ -144,37 +144,37 @@ def test_what_runs_is_shown_while_it_runs(house: House) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
 )
-def test_a_signal_ends_it_and_the_terminal_is_given_back(
-    house: House, number: signal.Signals, code: int
+def test_a_signal_ends_watch_and_restores_the_terminal(
+    cli: CliRunner, number: signal.Signals, code: int
 ) -> None:
-    with house.gateway(), terminal(house) as shown:
+    with cli.gateway(), terminal(cli) as shown:
         shown.until("0 running")
         shown.process.send_signal(number)
         assert shown.ended() == code
-        assert shown.is_given_back()
+        assert shown.is_restored()
 
 
-def test_ctrl_c_ends_it_and_ctrl_z_does_not_leave_its_screen_behind(house: House) -> None:
-    with house.gateway(), terminal(house) as shown:
+def test_ctrl_c_ends_watch_and_ctrl_z_is_ignored(cli: CliRunner) -> None:
+    with cli.gateway(), terminal(cli) as shown:
         shown.until("0 running")
         shown.type("\x1a")
-        house("run", "hello")
+        cli("run", "hello")
         shown.until("up ")
         assert shown.process.poll() is None
         shown.type("\x03")
         assert shown.ended() == 130
-        assert shown.is_given_back()
+        assert shown.is_restored()
 
 
-def test_an_error_gives_the_terminal_back_as_well(house: House) -> None:
-    house.write("config.yaml", "nonsense: 1\n")
-    with terminal(house) as shown:
+def test_an_error_restores_the_terminal(cli: CliRunner) -> None:
+    cli.write("config.yaml", "nonsense: 1\n")
+    with terminal(cli) as shown:
         assert shown.ended() == 78
-        assert shown.is_given_back()
+        assert shown.is_restored()
 
 
-def test_it_fits_the_terminal_whatever_its_size(house: House) -> None:
-    with house.gateway(), terminal(house, width=100, height=30) as shown:
+def test_frames_fit_the_terminal_after_a_resize(cli: CliRunner) -> None:
+    with cli.gateway(), terminal(cli, width=100, height=30) as shown:
         shown.until("0 to be retried")
         shown.resize(20, 2)
         shown.until("…")
@@ -187,51 +187,51 @@ def test_it_fits_the_terminal_whatever_its_size(house: House) -> None:
         assert shown.ended() == 0
 
 
-def test_it_waits_for_a_gateway_that_is_not_there_and_for_one_that_comes_back(
-    house: House,
+def test_watch_waits_for_a_gateway_and_reconnects(
+    cli: CliRunner,
 ) -> None:
-    with terminal(house) as shown:
+    with terminal(cli) as shown:
         shown.until("no gateway responds; waiting for one")
-        with house.gateway():
+        with cli.gateway():
             shown.until("up ")
         shown.until("no gateway responds; waiting for one")
-        with house.gateway():
+        with cli.gateway():
             shown.until("up ")
             shown.type("q")
             assert shown.ended() == 0
 
 
-def test_while_nothing_happens_it_asks_for_nothing(house: House) -> None:
-    with house.gateway(), terminal(house) as shown:
-        # Once at its start, and once when it has begun to follow.
-        while (asked := _asked(house)) < 2:
+def test_watch_sends_no_requests_without_events(cli: CliRunner) -> None:
+    with cli.gateway(), terminal(cli) as shown:
+        # Once at its start, and once when it has subscribed to the events.
+        while (requests := _overview_requests(cli)) < 2:
             shown.read(0.1)
         for _ in range(20):
             shown.read(0.1)
-        assert _asked(house) == asked == 2
+        assert _overview_requests(cli) == requests == 2
 
 
-def _asked(house: House) -> float:
-    """How often the page was asked for."""
-    _, raw = GatewayClient(house.state / "ductile.sock").request("GET", "/metrics", None)
+def _overview_requests(cli: CliRunner) -> float:
+    """Return how often the overview was requested."""
+    _, raw = GatewayClient(cli.state / "ductile.sock").request("GET", "/metrics", None)
     counts = re.findall(r"http_requests_total\{.*/system/overview.*\} (\S+)", raw.decode())
     return sum(map(float, counts))
 
 
-def test_a_pipe_gets_one_frame(house: House) -> None:
-    house("run", "hello")
-    told = house.process("system", "watch")
-    assert told.code == 0
-    assert "no gateway is running; showing the state on disk" in told.out
-    assert "\x1b" not in told.out
-    with house.gateway():
-        once = house("system", "watch", "--once")
+def test_a_pipe_gets_one_frame_without_colours(cli: CliRunner) -> None:
+    cli("run", "hello")
+    result = cli.process("system", "watch")
+    assert result.code == 0
+    assert "no gateway is running; showing the state on disk" in result.out
+    assert "\x1b" not in result.out
+    with cli.gateway():
+        once = cli("system", "watch", "--once")
     assert once.out.splitlines()[1] == "0 running, 0 queued, 0 to be retried"
 
 
-def test_json_is_one_document(house: House) -> None:
-    house("run", "bad")
-    page = json.loads(house("system", "watch", "--json").out)
+def test_watch_json_is_one_document(cli: CliRunner) -> None:
+    cli("run", "bad")
+    page = json.loads(cli("system", "watch", "--json").out)
     assert page["running_gateway"] is False
     assert page["queue"] == {"ready": 0, "retrying": 1, "running": 0}
     assert page["failures"][0]["error"] == "no luck"
@@ -291,7 +291,7 @@ NEXT = {
 }
 
 
-def test_a_frame_has_what_runs_waits_failed_and_comes() -> None:
+def test_a_frame_has_all_sections() -> None:
     whole = page(
         running=[RUNNING],
         waiting=[{"plugin": "late", "jobs": 7}],
@@ -321,11 +321,11 @@ def test_a_frame_has_what_runs_waits_failed_and_comes() -> None:
     ]
 
 
-def test_a_section_without_rows_is_not_shown() -> None:
+def test_a_section_without_rows_is_omitted() -> None:
     assert len(frame(page(), width=80, height=None, elapsed=0.0)) == 2
 
 
-def test_rooms_are_shared_between_the_sections() -> None:
+def test_rows_are_shared_among_the_sections() -> None:
     whole = page(running=[RUNNING] * 9, failures=[FAILURE] * 9)
     shown = text(frame(whole, width=80, height=12, elapsed=0.0))
     assert len(shown) == 12
@@ -333,7 +333,7 @@ def test_rooms_are_shared_between_the_sections() -> None:
     assert sum("bad poll" in line for line in shown) == 3
 
 
-def test_one_section_takes_what_the_other_does_not_need() -> None:
+def test_a_section_uses_rows_that_others_do_not_need() -> None:
     whole = page(running=[RUNNING], failures=[FAILURE] * 9)
     shown = text(frame(whole, width=80, height=12, elapsed=0.0))
     assert sum("bad poll" in line for line in shown) == 5
@@ -346,11 +346,11 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         assert cells(line) <= width
 
 
-def test_a_page_that_has_not_come_yet() -> None:
+def test_a_frame_without_an_overview_shows_the_note() -> None:
     assert text(frame(None, width=80, height=24, elapsed=0.0, note="waiting")) == ["waiting"]
 
 
-def test_colours_are_for_terminals() -> None:
+def test_paint_adds_colours() -> None:
     assert paint([("a", "red"), ("b", None), ("c", "bold")]) == (
         "\x1b[31ma\x1b[0mb\x1b[0m\x1b[1mc\x1b[0m"
     )

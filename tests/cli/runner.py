@@ -1,4 +1,4 @@
-"""Running commands: in this process, as a real process, and a gateway beside them."""
+"""Run commands: in this process, as a real process, and with a running gateway."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Result:
 
 
 @dataclass(frozen=True)
-class House:
-    """A configuration in a directory of its own, and commands that mean it."""
+class CliRunner:
+    """A configuration in its own directory; calling it runs a command on that configuration."""
 
     root: Path
     capsys: pytest.CaptureFixture[str]
@@ -52,7 +52,7 @@ class House:
         return path
 
     def plugin(self, name: str, script: str, *, protocol: int = 1, commands: str = "poll") -> Path:
-        """A plugin in sh; `script` follows the reading of the request."""
+        """Write a plugin in sh; `script` has the request in `$request`."""
         spec = "manifest_spec: ductile.plugin\nmanifest_version: 1\n" if protocol == 2 else ""
         self.write(
             f"plugins/{name}/manifest.yaml",
@@ -63,15 +63,15 @@ class House:
         return self.write(f"plugins/{name}/run.sh", shell, 0o700)
 
     def __call__(self, *line: str) -> Result:
-        """The command line in this process."""
+        """Run a command in this process."""
         self.capsys.readouterr()
         code = main([*line, "--config", str(self.root)])
         out, err = self.capsys.readouterr()
         return Result(code, out, err)
 
     def process(self, *line: str, **more: Any) -> Result:
-        """The command line as a process of its own."""
-        done = run(*line, "--config", str(self.root), **more)
+        """Run a command as a process."""
+        done = run_process(*line, "--config", str(self.root), **more)
         return Result(done.returncode, done.stdout, done.stderr)
 
     def start(self, *line: str) -> subprocess.Popen[str]:
@@ -85,22 +85,22 @@ class House:
 
     @contextmanager
     def gateway(self) -> Iterator[subprocess.Popen[str]]:
-        """A gateway of this configuration, from ready to stopped."""
+        """Run a gateway; yield when it is ready, and stop it afterwards."""
         process = self.start("system", "start")
         try:
             read_until(process, '"message":"ready"')
             yield process
         finally:
-            end(process)
+            stop(process)
 
 
-def run(
+def run_process(
     *line: str,
     command: tuple[str, ...] = COMMAND[1:],
     input: str = "",
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """A command line in a process, from its start to its end."""
+    """Run a command as a process and return the finished process."""
     return subprocess.run(
         [sys.executable, *command, *line],
         capture_output=True,
@@ -113,7 +113,7 @@ def run(
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """Read its output up to the line that holds `text`; the rest is drained elsewhere."""
+    """Read the output up to the line that contains `text`; a thread drains the rest."""
     assert process.stdout is not None
     seen = []
     timer = threading.Timer(WAIT_LIMIT, process.kill)
@@ -126,11 +126,11 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
                 return "".join(seen)
     finally:
         timer.cancel()
-    pytest.fail(f"{text!r} never came; it said: {''.join(seen)}")
+    pytest.fail(f"{text!r} was not printed, but: {''.join(seen)}")
 
 
-def end(process: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> int:
-    """Ask a process of ours to end; its exit code."""
+def stop(process: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> int:
+    """Send a signal to a process and return its exit code."""
     if process.poll() is None:
         process.send_signal(how)
     try:

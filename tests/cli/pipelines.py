@@ -1,11 +1,11 @@
-"""A house with pipelines: a fan whose branch can be mended, a chain, one that is slow."""
+"""Pipelines for tests: a split with a branch that can be fixed, a chain, and a slow one."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 
 CONFIG = """\
 service: {shutdown_grace: 0s, max_workers: 3, workspaces: true}
@@ -59,8 +59,8 @@ echo "$step" >> ROOT/ran
 printf '{"status":"ok","result":"%s","state_updates":{"last":"%s"}}' "$step" "$step"
 """
 FLAKY = """\
-if [ -e ROOT/mended ]; then echo weak >> ROOT/ran; echo '{"status":"ok","result":"weak"}'
-else echo '{"status":"error","error":"not mended"}'; fi
+if [ -e ROOT/fixed ]; then echo weak >> ROOT/ran; echo '{"status":"ok","result":"weak"}'
+else echo '{"status":"error","error":"not fixed"}'; fi
 """
 SLOW = """\
 echo $$ > ROOT/pid
@@ -69,35 +69,35 @@ exec sleep 60
 """
 
 
-def furnish(house: House) -> House:
-    """Put the pipelines and their plugins into a house."""
-    house.write("config.yaml", CONFIG)
-    root = str(house.root)
+def add_pipelines(cli: CliRunner) -> CliRunner:
+    """Write the pipelines and their plugins."""
+    cli.write("config.yaml", CONFIG)
+    root = str(cli.root)
     for name, script in (("mark", MARK), ("flaky", FLAKY), ("slow", SLOW)):
-        house.plugin(name, script.replace("ROOT", root), protocol=2, commands="poll, handle")
-    os.mkfifo(house.root / "up")
-    return house
+        cli.plugin(name, script.replace("ROOT", root), protocol=2, commands="poll, handle")
+    os.mkfifo(cli.root / "up")
+    return cli
 
 
-def is_up(house: House) -> int:
-    """Wait until the slow plugin runs; its process id."""
-    with (house.root / "up").open() as pipe:
+def wait_until_running(cli: CliRunner) -> int:
+    """Wait until the slow plugin runs, and return its process id."""
+    with (cli.root / "up").open() as pipe:
         assert pipe.read() == "up\n"
-    return int((house.root / "pid").read_text())
+    return int((cli.root / "pid").read_text())
 
 
-def ran(house: House) -> list[str]:
-    path = house.root / "ran"
+def executed_steps(cli: CliRunner) -> list[str]:
+    path = cli.root / "ran"
     return path.read_text().split() if path.exists() else []
 
 
-def steps(house: House, job_id: str) -> dict[str, dict[str, Any]]:
-    """The graph of a job, by step."""
-    nodes = house("job", "inspect", job_id, "--json").json["graph"]
+def graph_by_step(cli: CliRunner, job_id: str) -> dict[str, dict[str, Any]]:
+    """Return the jobs in the graph of a job, by step."""
+    nodes = cli("job", "inspect", job_id, "--json").json["graph"]
     return {node["step"]: node for node in nodes}
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

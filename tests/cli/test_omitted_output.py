@@ -1,11 +1,11 @@
-"""What answers have no room for: the command line says so, and how to get it."""
+"""Output that is omitted for its size is announced, with the command that shows it."""
 
 from __future__ import annotations
 
 import apsw
 
 from ductile.clock import SystemClock, to_text
-from tests.cli.running import House
+from tests.cli.runner import CliRunner
 
 WHEN = to_text(SystemClock().now())
 LOG = (
@@ -22,37 +22,37 @@ FACT = (
 )
 
 
-def written(house: House, *rows: tuple[str, tuple[object, ...]]) -> None:
-    """As a script would."""
-    house("run", "hello")
-    connection = apsw.Connection(str(house.state / "state.db"))
+def insert(cli: CliRunner, *rows: tuple[str, tuple[object, ...]]) -> None:
+    """Insert rows into the ledger."""
+    cli("run", "hello")
+    connection = apsw.Connection(str(cli.state / "state.db"))
     connection.set_busy_timeout(5000)
     for sql, values in rows:
         connection.execute(sql, values)
     connection.close()
 
 
-def test_attempts_that_a_job_is_shown_without_are_counted(house: House) -> None:
+def test_omitted_attempts_are_counted(cli: CliRunner) -> None:
     large = f'"{"x" * 3_000_000}"'
     logs = [(LOG, (f"j-{n}", n, WHEN, WHEN, f"try {n}", large)) for n in (1, 2, 3)]
-    written(house, (JOB, ("j", WHEN, None)), *logs)
-    shown = house("job", "inspect", "j")
+    insert(cli, (JOB, ("j", WHEN, None)), *logs)
+    shown = cli("job", "inspect", "j")
     assert "earlier attempts not shown: 2; run: ductile job logs j\n" in shown.err
     assert "attempt 3" in shown.out
     assert "attempt 2" not in shown.out
-    assert "try 2" in house("job", "logs", "j").out
+    assert "try 2" in cli("job", "logs", "j").out
 
 
-def test_what_a_graph_is_shown_without_is_named(house: House) -> None:
+def test_omitted_parts_of_a_graph_are_named(cli: CliRunner) -> None:
     logs = [(LOG, (f"c-{n}", n, WHEN, WHEN, "x" * 500_000, None)) for n in range(1, 10)]
-    written(house, (JOB, ("j", WHEN, None)), (JOB, ("c", WHEN, "j")), *logs)
-    assert "not shown: attempts; run: ductile job inspect c\n" in house("job", "inspect", "j").out
-    assert "not shown" not in house("job", "inspect", "c").out
+    insert(cli, (JOB, ("j", WHEN, None)), (JOB, ("c", WHEN, "j")), *logs)
+    assert "not shown: attempts; run: ductile job inspect c\n" in cli("job", "inspect", "j").out
+    assert "not shown" not in cli("job", "inspect", "c").out
 
 
-def test_facts_go_on_behind_a_page(house: House) -> None:
-    written(house, *((FACT, (seq, WHEN)) for seq in (1, 2, 3)))
-    first = house("system", "plugin-facts", "hello", "--limit", "2")
+def test_facts_are_paged(cli: CliRunner) -> None:
+    insert(cli, *((FACT, (seq, WHEN)) for seq in (1, 2, 3)))
+    first = cli("system", "plugin-facts", "hello", "--limit", "2")
     assert first.err == "more rows: --before 2\n"
-    page = house("system", "plugin-facts", "hello", "--before", "2", "--json").json
+    page = cli("system", "plugin-facts", "hello", "--before", "2", "--json").json
     assert ([fact["seq"] for fact in page["facts"]], page["cursor"]) == ([1], None)

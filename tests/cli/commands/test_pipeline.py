@@ -1,4 +1,4 @@
-"""Pipelines from the command line: drawn, run, and only thought of."""
+"""`ductile pipeline list`, `show`, `visualize`, `run` and `dry-run`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,37 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.cli.flows import alive, furnish, is_up, ran, steps
-from tests.cli.running import House, end, read_until
+from tests.cli.pipelines import (
+    add_pipelines,
+    executed_steps,
+    graph_by_step,
+    is_alive,
+    wait_until_running,
+)
+from tests.cli.runner import CliRunner, read_until, stop
 
 
 @pytest.fixture
-def flow(house: House) -> House:
-    return furnish(house)
+def flow(cli: CliRunner) -> CliRunner:
+    return add_pipelines(cli)
 
 
-def snapshot(flow: House) -> object:
-    """All that the ledger tells of jobs, and the plugins' state."""
+def snapshot(flow: CliRunner) -> object:
+    """Return the ledger's rows about jobs and plugin state."""
     ledger = apsw.Connection(str(flow.state / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
     tables = ("job_queue", "job_log", "event_context", "scopes", "plugin_state", "notices")
     return {table: list(ledger.execute(f"SELECT * FROM {table}")) for table in tables}
 
 
-class TestLooking:
-    def test_list(self, flow: House) -> None:
+class TestShow:
+    def test_list_shows_triggers_and_conditions(self, flow: CliRunner) -> None:
         rows = flow("pipeline", "list", "--json").json["pipelines"]
         assert [row["name"] for row in rows] == ["chain", "fan", "picky", "slowly", "wide"]
         out = flow("pipeline", "list").out
         assert "on mark.done, if payload.never exists" in out
         assert not flow.state.exists()
 
-    def test_show(self, flow: House) -> None:
+    def test_show_has_a_diagram_and_the_steps(self, flow: CliRunner) -> None:
         out = flow("pipeline", "show", "fan").out
         assert "├─ wide: split" in out
         assert "mode:       async" in out
@@ -50,20 +56,20 @@ class TestLooking:
         unknown = flow("pipeline", "show", "fun", "--json")
         assert (unknown.code, unknown.json["code"]) == (1, "not_found")
 
-    def test_visualize(self, flow: House) -> None:
+    def test_visualize_prints_mermaid_or_text(self, flow: CliRunner) -> None:
         assert flow("pipeline", "visualize", "fan").out.startswith("flowchart TD\n")
         assert flow("pipeline", "visualize", "fan", "--text").out.startswith("fan (on fan.go)\n")
         assert "flowchart" in flow("pipeline", "visualize", "fan", "--json").json["drawing"]
 
 
 class TestRun:
-    def test_without_a_gateway(self, flow: House) -> None:
+    def test_run_without_a_running_gateway(self, flow: CliRunner) -> None:
         done = flow("pipeline", "run", "fan", "--json")
         assert (done.code, done.json["code"]) == (1, "not_running")
         assert "pipeline dry-run" in done.json["error"]
 
-    def test_it_waits_and_tells_each_step(self, flow: House) -> None:
-        flow.write("mended", "")
+    def test_run_waits_and_reports_each_step(self, flow: CliRunner) -> None:
+        flow.write("fixed", "")
         with flow.gateway():
             done = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "-v")
             assert done.code == 0
@@ -74,31 +80,31 @@ class TestRun:
             synchronous = flow("pipeline", "run", "chain", "--payload", '{"go": 1, "name": "x"}')
             assert synchronous.out.splitlines()[1] == "two"
 
-    def test_failure_timeout_and_async(self, flow: House) -> None:
+    def test_run_reports_failure_and_timeout(self, flow: CliRunner) -> None:
         with flow.gateway():
             failed = flow("pipeline", "run", "fan", "--payload", '{"who": 1}')
             assert failed.code == 1
-            assert "wide.1.weak: not mended (job" in failed.out
+            assert "wide.1.weak: not fixed (job" in failed.out
             late = flow("pipeline", "run", "slowly", "--timeout", "200ms", "--json")
             assert (late.code, late.json["status"]) == (1, "open")
-            pid = is_up(flow)
+            pid = wait_until_running(flow)
             assert flow("job", "cancel", late.json["job_id"]).code == 0
-            assert not alive(pid)
+            assert not is_alive(pid)
             started = flow("pipeline", "run", "wide", "--async", "--json")
             assert started.json["status"] == "queued"
             assert flow("pipeline", "run", "nope", "--json").json["code"] == "not_found"
 
-    def test_a_first_step_that_is_deduplicated(self, flow: House) -> None:
+    def test_run_with_a_used_dedupe_key_starts_nothing(self, flow: CliRunner) -> None:
         line = ("pipeline", "run", "chain", "--payload", '{"name": "x"}', "--dedupe-key", "k")
         with flow.gateway():
             assert flow(*line).code == 0
             again = flow(*line, "--json")
             assert (again.code, again.json["status"]) == (0, "skipped")
             assert again.json["reason"].startswith("deduplicated: job ")
-            told = flow("job", "why", again.json["instance_id"]).out
-            assert "an instance of pipeline chain, skipped" in told
+            result = flow("job", "why", again.json["instance_id"]).out
+            assert "an instance of pipeline chain, skipped" in result
 
-    def test_a_dedupe_ttl(self, flow: House) -> None:
+    def test_run_with_a_dedupe_ttl(self, flow: CliRunner) -> None:
         line = ("pipeline", "run", "chain", "--payload", '{"name": "x"}', "--dedupe-key", "k")
         with flow.gateway():
             assert flow(*line).code == 0
@@ -107,14 +113,14 @@ class TestRun:
             odd = flow(*line, "--dedupe-ttl", "soon", "--json")
             assert (odd.code, odd.json["code"]) == (2, "usage")
 
-    def test_only_thought_of(self, flow: House) -> None:
+    def test_run_dry_run_changes_nothing(self, flow: CliRunner) -> None:
         done = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--dry-run", "--json")
         assert done.json["first"][0]["baggage_added"] == {"run": {"who": 1}}
         assert not flow.state.exists()
 
 
 class TestDryRun:
-    def test_a_switch_is_judged_and_leads_on(self, flow: House) -> None:
+    def test_dry_run_evaluates_a_switch(self, flow: CliRunner) -> None:
         for given, path in (('{"go": true}', ["one__switch", "one"]), ("{}", ["one__switch"])):
             plan = flow("pipeline", "dry-run", "chain", "--payload", given, "--json").json
             known = [item["step"] for item in plan["first"] if "fails" not in item]
@@ -122,7 +128,7 @@ class TestDryRun:
         (fails,) = [item for item in plan["first"] if "fails" in item]
         assert (fails["step"], fails["fails"]) == ("two", "with: payload.name does not exist")
 
-    def test_payload_context_and_resolution(self, flow: House) -> None:
+    def test_dry_run_shows_payload_context_and_resolution(self, flow: CliRunner) -> None:
         given = flow.write("given.json", '{"who": "ann"}')
         done = flow("pipeline", "dry-run", "fan", "--payload", f"@{given}", "-v")
         assert done.code == 0
@@ -141,8 +147,8 @@ class TestDryRun:
             ('{"never": 1}', True, "is true"),
         ],
     )
-    def test_its_own_condition_is_judged(
-        self, flow: House, given: str, matched: bool, words: str
+    def test_dry_run_evaluates_the_pipeline_condition(
+        self, flow: CliRunner, given: str, matched: bool, words: str
     ) -> None:
         line = ("pipeline", "dry-run", "picky", "--payload", given)
         plan = flow(*line, "--json").json
@@ -150,10 +156,10 @@ class TestDryRun:
         assert [item["step"] for item in plan["first"]] == ["step_1"]
         assert f"if payload.never exists {words}" in flow(*line).out
 
-    def test_a_pipeline_without_a_condition_has_none_to_judge(self, flow: House) -> None:
+    def test_dry_run_without_a_condition(self, flow: CliRunner) -> None:
         assert flow("pipeline", "dry-run", "fan", "--json").json["if"] is None
 
-    def test_a_step_with_a_payload_is_shown_as_if_it_came_first(self, flow: House) -> None:
+    def test_a_step_with_a_payload_is_shown_as_the_first(self, flow: CliRunner) -> None:
         given = ("--payload", '{"name": "ann"}', "--json")
         plan = flow("pipeline", "dry-run", "two", *given).json
         assert (plan["pipeline"], plan["step"]) == ("chain", "two")
@@ -163,7 +169,7 @@ class TestDryRun:
         inner = flow(*line).json
         assert [item["step"] for item in inner["first"]] == ["wide.0.good"]
 
-    def test_a_step_that_several_pipelines_have_is_asked_after(self, flow: House) -> None:
+    def test_an_ambiguous_step_lists_the_pipelines(self, flow: CliRunner) -> None:
         config = flow.root / "config.yaml"
         config.write_text(config.read_text().replace("{id: end,", "{id: last,"))
         done = flow("pipeline", "dry-run", "last", "--json")
@@ -172,12 +178,12 @@ class TestDryRun:
         chosen = flow("pipeline", "dry-run", "wide/last", "--payload", "{}", "--json").json
         assert chosen["pipeline"] == "wide"
 
-    def test_a_step_that_is_not_there(self, flow: House) -> None:
+    def test_an_unknown_step_is_not_found(self, flow: CliRunner) -> None:
         done = flow("pipeline", "dry-run", "fan/nope", "--json")
         assert done.code == 1
         assert "pipeline fan has no step 'nope'" in done.json["error"]
 
-    def test_wrong_usage(self, flow: House) -> None:
+    def test_wrong_usage_exits_2(self, flow: CliRunner) -> None:
         assert flow("pipeline", "dry-run", "fan", "--job", "x").code == 2
         both = ("pipeline", "dry-run", "first", "--job", "x", "--payload", "{}")
         assert flow(*both).code == 2
@@ -186,7 +192,7 @@ class TestDryRun:
 
     @pytest.mark.parametrize("running", [True, False], ids=["gateway", "alone"])
     def test_a_step_runs_in_a_sandbox_and_nothing_is_committed(
-        self, flow: House, running: bool
+        self, flow: CliRunner, running: bool
     ) -> None:
         gateway = flow.start("system", "start")
         try:
@@ -194,16 +200,16 @@ class TestDryRun:
             root = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json[
                 "job_id"
             ]
-            good = steps(flow, root)["wide.0.good"]["job_id"]
+            good = graph_by_step(flow, root)["wide.0.good"]["job_id"]
             if not running:
-                end(gateway)
+                stop(gateway)
             workspace, entered = (flow.state / "workspaces" / id for id in (good, root))
-            before, count = snapshot(flow), len(ran(flow))
+            before, count = snapshot(flow), len(executed_steps(flow))
             done = flow("pipeline", "dry-run", "wide.0.good", "--job", root, "--json").json
             assert snapshot(flow) == before
-            assert len(ran(flow)) == count + 1
+            assert len(executed_steps(flow)) == count + 1
         finally:
-            end(gateway)
+            stop(gateway)
         assert done["status"] == "succeeded"
         assert done["state_updates"] == {"last": "wide.0.good"}
         assert done["request"]["event"]["payload"]["result"] == "first"
@@ -216,7 +222,7 @@ class TestDryRun:
         assert (workspace / "trail").read_text().split() == ["first", "wide.0.good"]
         assert not Path(done["sandbox"]["directory"]).exists()
 
-    def test_the_files_are_those_from_before_the_job(self, flow: House) -> None:
+    def test_the_sandbox_has_the_files_from_before_the_job(self, flow: CliRunner) -> None:
         keeps = """\
 dir=$(printf %s "$request" | sed -n 's/.*"workspace_dir":"\\([^"]*\\)".*/\\1/p')
 printf '{"status":"ok","result":"%s"}' "$(ls "$dir" | tr '\\n' ' ')"
@@ -231,7 +237,7 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
             assert done["response"]["result"] == files
             assert len(done["sandbox"]["files"]["added"]) == 1
 
-    def test_of_files_that_are_swept_it_says_so(self, flow: House) -> None:
+    def test_missing_workspace_files_are_reported(self, flow: CliRunner) -> None:
         with flow.gateway():
             root = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json[
                 "job_id"
@@ -243,7 +249,7 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         assert "the workspace starts empty" in flow("pipeline", "dry-run", "wide.0.good").out
         assert flow("pipeline", "dry-run", "first", "--json").json["sandbox"]["gone"] is None
 
-    def test_without_a_job_it_is_the_newest_of_that_step(self, flow: House) -> None:
+    def test_the_newest_job_of_the_step_is_the_default(self, flow: CliRunner) -> None:
         with flow.gateway():
             for name in ("ann", "bob"):
                 given = f'{{"name": "{name}"}}'
@@ -254,8 +260,8 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         chosen = flow("pipeline", "dry-run", "two", "--job", old, "--json").json
         assert chosen["request"]["event"]["payload"]["text"] == "hello ann"
 
-    def test_the_newest_is_found_behind_newer_jobs_up_to_a_bound(
-        self, flow: House, monkeypatch: pytest.MonkeyPatch
+    def test_the_search_for_the_newest_job_is_bounded(
+        self, flow: CliRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with flow.gateway():
             assert flow("pipeline", "run", "chain", "--payload", '{"name": "ann"}').code == 0
@@ -266,7 +272,7 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         monkeypatch.setattr("ductile.operations.dry_run.step.MOST_PAGES", 1)
         assert "among the newest 2 of mark to run again" in flow(*line).json["error"]
 
-    def test_a_step_that_never_ran_cannot_be_rehearsed(self, flow: House) -> None:
+    def test_a_step_without_jobs_cannot_be_run(self, flow: CliRunner) -> None:
         done = flow("pipeline", "dry-run", "two", "--json")
         assert (done.code, done.json["code"]) == (1, "not_found")
         assert "there is no job of step two of pipeline chain to run again" in done.json["error"]
@@ -274,7 +280,7 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         assert (split.code, split.json["code"]) == (1, "refused")
         assert split.json["error"].endswith("run one of its steps: wide.0.good, wide.1.weak")
 
-    def test_where_its_events_would_go(self, flow: House) -> None:
+    def test_dry_run_shows_where_events_would_go(self, flow: CliRunner) -> None:
         with flow.gateway():
             root = flow("pipeline", "run", "fan", "--payload", '{"who": 1}', "--json").json[
                 "job_id"
@@ -285,13 +291,13 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         assert "would go to flaky.handle, step wide.1.weak of fan" in done.out
         assert "cloned from" in done.err
         weak = flow("pipeline", "dry-run", "fan", "--step", "wide.1.weak", "--job", root, "--json")
-        assert (weak.code, weak.json["error"]) == (1, "not mended")
+        assert (weak.code, weak.json["error"]) == (1, "not fixed")
         missing = flow("pipeline", "dry-run", "fan", "--step", "last", "--job", root, "--json")
         assert (missing.code, missing.json["code"]) == (1, "not_found")
         none = flow("pipeline", "dry-run", "fan", "--step", "nope", "--job", root, "--json")
         assert "its steps: first" in none.json["error"]
 
-    def test_what_it_would_remember_under_a_secret_name_is_hidden(self, flow: House) -> None:
+    def test_state_updates_with_secret_names_are_redacted(self, flow: CliRunner) -> None:
         with flow.gateway():
             root = flow("pipeline", "run", "wide", "--json").json["job_id"]
         answer = '{"status":"ok","result":"","state_updates":{"refresh_token":"hunter2-hunter2"}}'
@@ -301,7 +307,7 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         assert done.json["state_updates"] == {"refresh_token": "[REDACTED]"}
         assert "hunter2" not in done.out + flow(*line, "-v").out
 
-    def test_a_switch_of_a_job_is_judged_again(self, flow: House) -> None:
+    def test_a_switch_of_a_job_is_evaluated_again(self, flow: CliRunner) -> None:
         with flow.gateway():
             given = json.dumps({"go": False, "name": "x"})
             root = flow("pipeline", "run", "chain", "--payload", given, "--json").json["job_id"]
@@ -310,15 +316,15 @@ echo more >> "$dir/$(ls "$dir" | wc -l)"
         assert "matched False" in flow(*line).out
 
     @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-    def test_interrupted_it_leaves_nothing(
-        self, flow: House, how: signal.Signals, code: int
+    def test_an_interrupted_step_leaves_no_process_and_no_sandbox(
+        self, flow: CliRunner, how: signal.Signals, code: int
     ) -> None:
         with flow.gateway():
             job = flow("pipeline", "run", "slowly", "--async", "--json").json["job_id"]
-            is_up(flow)
+            wait_until_running(flow)
             assert flow("job", "cancel", job).code == 0
         trial = flow.start("pipeline", "dry-run", "wait", "--job", job)
-        pid = is_up(flow)
-        assert end(trial, how) == code
-        assert not alive(pid)
+        pid = wait_until_running(flow)
+        assert stop(trial, how) == code
+        assert not is_alive(pid)
         assert not (flow.state / "sandbox").exists()

@@ -1,4 +1,4 @@
-"""Schedules, breakers and reload from the command line."""
+"""`ductile schedule`, breakers, `system reload` and `logs -f`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.cli.running import House, end, read_until
+from tests.cli.runner import CliRunner, read_until, stop
 from tests.waiting import until
 
 CONFIG = """\
@@ -28,20 +28,20 @@ plugins:
 
 
 @pytest.fixture
-def timed(house: House) -> House:
-    house.write("config.yaml", CONFIG)
-    house.plugin("ghost", "exit 1")
-    (house.root / "plugins/ghost/run.sh").chmod(0o600)
-    return house
+def timed(cli: CliRunner) -> CliRunner:
+    cli.write("config.yaml", CONFIG)
+    cli.plugin("ghost", "exit 1")
+    (cli.root / "plugins/ghost/run.sh").chmod(0o600)
+    return cli
 
 
-def state_of(timed: House, name: str) -> dict[str, object]:
+def state_of(timed: CliRunner, name: str) -> dict[str, object]:
     rows = timed("schedule", "list", "--json").json["schedules"]
     return {f"{row['plugin']}/{row['schedule']}": row for row in rows}[name]
 
 
 class TestBeforeAnyLedger:
-    def test_the_coming_fires_over_a_change_of_the_clocks(self, timed: House) -> None:
+    def test_next_fire_times_across_a_dst_change(self, timed: CliRunner) -> None:
         fires = timed("schedule", "next", "hello/nine", "--count", "366", "--json").json["fires"]
         assert len(fires) == 366
         assert {fire["local"][11:19] for fire in fires} == {"09:00:00"}
@@ -53,29 +53,29 @@ class TestBeforeAnyLedger:
         assert [fire["fires_at"] for fire in fires] == sorted({f["fires_at"] for f in fires})
         assert not timed.state.exists()
 
-    def test_all_entries_of_a_plugin_together(self, timed: House) -> None:
+    def test_next_merges_the_schedules_of_a_plugin(self, timed: CliRunner) -> None:
         fires = timed("schedule", "next", "hello", "--json").json["fires"]
         assert len(fires) == 20
         assert fires[0]["schedule"] == "hello/often"
         assert "America/New_York" in timed("schedule", "next", "hello/nine").out
 
-    def test_list_says_why_not(self, timed: House) -> None:
+    def test_list_shows_why_a_schedule_cannot_fire(self, timed: CliRunner) -> None:
         assert state_of(timed, "ghost/default")["state"] == "refused"
         assert "ghost/default" in timed("schedule").out
 
-    def test_intervals_are_told_as_they_are_written(self, timed: House) -> None:
+    def test_list_prints_intervals_in_config_notation(self, timed: CliRunner) -> None:
         assert state_of(timed, "ghost/default")["rule"] == "every 1h"
         assert state_of(timed, "hello/often")["rule"] == "every 200ms"
 
-    def test_a_moment_that_is_past_is_warned_of(self, timed: House) -> None:
+    def test_a_past_time_is_a_warning(self, timed: CliRunner) -> None:
         past = "2020-01-01T00:00:00Z"
         done = timed("config", "set", "plugins.hello.schedules[+]", f"{{id: g, at: {past}}}")
         assert (done.code, "fires at once" in done.err) == (0, True)
-        told = timed("config", "check", "--json").json["warnings"]
-        [warning] = [item for item in told if "fires at once" in item["message"]]
+        result = timed("config", "check", "--json").json["warnings"]
+        [warning] = [item for item in result if "fires at once" in item["message"]]
         assert warning["path"] == "plugins.hello.schedules[2].at"
 
-    def test_pause_before_any_start(self, timed: House) -> None:
+    def test_pause_and_resume_without_a_gateway(self, timed: CliRunner) -> None:
         dry = timed("schedule", "pause", "hello/often", "--dry-run")
         assert dry.out == "hello/often would be paused (was active)\n"
         assert not timed.state.exists()
@@ -86,7 +86,7 @@ class TestBeforeAnyLedger:
         assert timed("schedule", "resume", "hello/often").code == 0
         assert state_of(timed, "hello/often")["state"] == "active"
 
-    def test_names(self, timed: House) -> None:
+    def test_unknown_and_ambiguous_names_are_refused(self, timed: CliRunner) -> None:
         assert timed("schedule", "next", "nope", "--json").json["code"] == "not_found"
         assert timed("schedule", "explain", "nope", "--json").json["code"] == "not_found"
         several = timed("schedule", "pause", "hello", "--json")
@@ -95,7 +95,7 @@ class TestBeforeAnyLedger:
         assert timed("schedule", "pause", "bad", "--dry-run").code == 0
 
 
-def test_a_paused_entry_does_not_fire_and_says_so(timed: House) -> None:
+def test_a_paused_schedule_does_not_fire_and_explains_it(timed: CliRunner) -> None:
     with timed.gateway():
         until(lambda: state_of(timed, "hello/often")["last_success"])
         assert timed("schedule", "pause", "hello/often").code == 0
@@ -107,19 +107,23 @@ def test_a_paused_entry_does_not_fire_and_says_so(timed: House) -> None:
         until(lambda: state_of(timed, "hello/often")["last_fire"] != fired)
         running = timed("schedule", "explain", "hello/often", "--json").json["slots"]
     assert "an operator had paused it" in timed("schedule", "explain", "hello").out
-    alone = timed("schedule", "explain", "hello/often", "--since", "1h", "--json").json["slots"]
-    assert [slot["slot"] for slot in alone][: len(running)] == [s["slot"] for s in running]
-    fired_slots = [slot for slot in alone if slot["fired"]]
+    without_gateway = timed("schedule", "explain", "hello/often", "--since", "1h", "--json").json[
+        "slots"
+    ]
+    assert [slot["slot"] for slot in without_gateway][: len(running)] == [
+        s["slot"] for s in running
+    ]
+    fired_slots = [slot for slot in without_gateway if slot["fired"]]
     assert fired_slots
     assert fired_slots[0]["status"] == "succeeded"
 
 
-def _unfired(timed: House, reason: str) -> int:
+def _unfired(timed: CliRunner, reason: str) -> int:
     slots = timed("schedule", "explain", "hello/often", "--json").json["slots"]
     return sum(slot["reason"] == reason for slot in slots)
 
 
-def test_a_breaker_opens_is_shown_and_reset(timed: House) -> None:
+def test_an_open_breaker_is_shown_and_reset(timed: CliRunner) -> None:
     with timed.gateway():
         until(lambda: state_of(timed, "bad/fast")["state"] == "breaker_open")
         page = timed("system", "breaker", "bad", "--json").json
@@ -146,12 +150,12 @@ def test_a_breaker_opens_is_shown_and_reset(timed: House) -> None:
 
 
 class TestReload:
-    def test_without_a_gateway(self, timed: House) -> None:
+    def test_reload_without_a_running_gateway(self, timed: CliRunner) -> None:
         for line in (("reload",), ("system", "reload"), ("reload", "--dry-run")):
             done = timed(*line, "--json")
             assert (done.code, done.json["code"]) == (1, "not_running")
 
-    def test_what_it_would_bring_and_what_it_refuses(self, timed: House) -> None:
+    def test_reload_shows_changes_and_refuses_restart_settings(self, timed: CliRunner) -> None:
         with timed.gateway():
             timed.plugin("fresh", "exit 1")
             config = CONFIG.replace("plugins:\n", "plugins:\n  fresh: {}\n").replace("1h}]", "2h}]")
@@ -182,7 +186,7 @@ class TestReload:
             assert "fresh" in timed("plugins").out
 
 
-def test_logs_follow_what_happens(timed: House) -> None:
+def test_logs_follow_prints_new_attempts(timed: CliRunner) -> None:
     timed.write("config.yaml", CONFIG.replace("every: 200ms", "every: 1h"))
     with timed.gateway():
         until(lambda: state_of(timed, "hello/often")["last_success"])
@@ -191,10 +195,10 @@ def test_logs_follow_what_happens(timed: House) -> None:
             assert follower.stdout is not None
             assert "hello" in follower.stdout.readline()
             job = timed("run", "hello", "--json").json["job_id"]
-            told = read_until(follower, f"attempt 1, job {job}")
-            assert "job.queued" in told
-            assert "bad" not in told
+            result = read_until(follower, f"attempt 1, job {job}")
+            assert "job.queued" in result
+            assert "bad" not in result
         finally:
-            assert end(follower, signal.SIGINT) == 130
-    alone = timed("logs", "-f")
-    assert (alone.code, "nothing to follow" in alone.err) == (1, True)
+            assert stop(follower, signal.SIGINT) == 130
+    without_gateway = timed("logs", "-f")
+    assert (without_gateway.code, "nothing to follow" in without_gateway.err) == (1, True)

@@ -1,4 +1,4 @@
-"""No secret of the configuration in what any command prints, with a gateway and without."""
+"""No command prints a secret of the configuration, with or without a running gateway."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.canaries import CONFIG, ENVIRON, FILES, LEAKY, MANIFEST, leaks
-from tests.cli.running import House, Result, run
-from tests.cli.test_tree import ALL
+from tests.cli.runner import CliRunner, Result, run_process
+from tests.cli.test_command_tree import ALL
 
 READS = [path for path, command in ALL if not command.writes]
-ENDLESS = {("system", "start"), ("system", "demo"), ("start",), ("system", "watch")}
-"""Those that only a signal ends; their lines are the log's, and `watch` draws /overview."""
-FIRST = {
+ENDLESS = {("system", "watch")}
+"""Commands that run until a signal."""
+ARGUMENTS = {
     ("config", "get"): ["plugins.leaky.config.api_key"],
     ("config", "schema"): ["config"],
     ("events", "follow"): ["--after", "0", "--count", "5"],
@@ -35,63 +35,65 @@ FIRST = {
     ("webhook", "show"): ["1"],
     ("completion",): ["bash"],
 }
-OF_A_JOB = {("job", "inspect"), ("job", "why"), ("job", "show"), ("job", "logs")}
+WITH_JOB_ID = {("job", "inspect"), ("job", "why"), ("job", "show"), ("job", "logs")}
 NEEDS_A_GATEWAY = {("events", "follow"), ("api",)}
 
 
 @pytest.fixture
-def leaky(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def leaky(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[CliRunner]:
     root = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
-    house = House(root, capsys)
-    house.write("config.yaml", CONFIG)
+    cli = CliRunner(root, capsys)
+    cli.write("config.yaml", CONFIG)
     for name, text in {**FILES, "plugins/leaky/manifest.yaml": MANIFEST}.items():
-        house.write(name, text)
-    house.write("plugins/leaky/run.sh", LEAKY, 0o700)
+        cli.write(name, text)
+    cli.write("plugins/leaky/run.sh", LEAKY, 0o700)
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
-    assert house("config", "lock").code == 0
-    yield house
+    assert cli("config", "lock").code == 0
+    yield cli
     shutil.rmtree(root)
 
 
 def words(path: tuple[str, ...], job_id: str) -> list[str]:
-    return [*path, *FIRST.get(path, ()), *([job_id] if path in OF_A_JOB else ())]
+    return [*path, *ARGUMENTS.get(path, ()), *([job_id] if path in WITH_JOB_ID else ())]
 
 
-def told(where: str, result: Result) -> tuple[str, str]:
+def printed(where: str, result: Result) -> tuple[str, str]:
     return where, result.out + result.err
 
 
-def read_everything(leaky: House, job_id: str, *, running: bool) -> Iterator[tuple[str, str]]:
+def read_everything(leaky: CliRunner, job_id: str, *, running: bool) -> Iterator[tuple[str, str]]:
     for path in READS:
         if path in ENDLESS or (path in NEEDS_A_GATEWAY and not running):
             continue
-        for form in ([], ["--json"], ["-v"]):
+        for form in ([], ["--json", "-v"]):
             line = [*words(path, job_id), *form]
             result = leaky(*line)
             assert result.code != 2, (line, result.err)
-            yield told(" ".join(line), result)
+            yield printed(" ".join(line), result)
 
 
-def test_no_command_shows_one(leaky: House) -> None:
+def test_no_command_prints_a_secret(leaky: CliRunner) -> None:
     seen = []
     payload = json.dumps({"payload": "x"})
     with leaky.gateway():
         for more in ({}, {"ok": True}, {"junk": True}):
             line = ("plugin", "run", "leaky", "--payload", json.dumps(more))
-            seen.append(told("plugin run", leaky(*line)))
+            seen.append(printed("plugin run", leaky(*line)))
             ran = leaky(*line, "--json")
-            seen.append(told("plugin run --json", ran))
+            seen.append(printed("plugin run --json", ran))
         job_id = ran.json["job_id"]
-        seen.append(told("pipeline run", leaky("pipeline", "run", "leak", "--payload", payload)))
+        seen.append(printed("pipeline run", leaky("pipeline", "run", "leak", "--payload", payload)))
         seen += read_everything(leaky, job_id, running=True)
     seen += read_everything(leaky, job_id, running=False)
-    seen.append(told("plugin run, alone", leaky("plugin", "run", "leaky")))
+    seen.append(printed("plugin run, alone", leaky("plugin", "run", "leaky")))
     assert any("job_id" in text for _, text in seen)
     assert leaks(seen) == []
 
 
-def test_no_problem_of_the_configuration_shows_one(leaky: House) -> None:
+def test_no_configuration_problem_prints_a_secret(leaky: CliRunner) -> None:
     broken = [
         CONFIG.replace("max_workers: 2", 'max_workers: "${PLUGIN_KEY}"'),
         CONFIG.replace("on: leaked", 'on: ["${WORDY_SECRET}"]'),
@@ -108,12 +110,12 @@ def test_no_problem_of_the_configuration_shows_one(leaky: House) -> None:
         for line in (["config", "check"], ["config", "check", "--json"], ["status"]):
             result = leaky(*line)
             assert result.code == 78, (result, text)
-            seen.append(told(" ".join(line), result))
+            seen.append(printed(" ".join(line), result))
     assert leaks(seen) == []
 
 
-def test_no_start_that_fails_shows_one(leaky: House) -> None:
+def test_a_failed_start_prints_no_secret(leaky: CliRunner) -> None:
     leaky.write("config.yaml", CONFIG + 'unknown_key: "${WORDY_SECRET}"\n')
-    result = run("system", "start", "--config", str(leaky.root))
+    result = run_process("system", "start", "--config", str(leaky.root))
     assert result.returncode == 78
     assert leaks([("start", result.stdout + result.stderr)]) == []

@@ -1,4 +1,4 @@
-"""`ductile events follow` over a restart of the gateway: nothing missing, nothing twice."""
+"""`ductile events follow` across a restart of the gateway: every event exactly once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import House, end, read_until
+from tests.cli.runner import CliRunner, read_until, stop
 from tests.waiting import WAIT_LIMIT
 
 
 class Follower:
-    """A real process that follows, and what it has printed."""
+    """A process that follows events, and the events that it has printed."""
 
-    def __init__(self, house: House) -> None:
-        self.process = house.start("events", "follow", "--topic", "jobs", "--json", "-v")
+    def __init__(self, cli: CliRunner) -> None:
+        self.process = cli.start("events", "follow", "--topic", "jobs", "--json", "-v")
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         self.seen: list[dict[str, Any]] = []
@@ -31,7 +31,7 @@ class Follower:
             self._lines.put(line)
 
     def until(self, type: str, job_id: str) -> None:
-        """Read on to the event that is meant."""
+        """Read up to this event."""
         while True:
             event = json.loads(self._lines.get(timeout=WAIT_LIMIT))
             self.seen.append(event)
@@ -40,42 +40,42 @@ class Follower:
 
 
 @contextmanager
-def following(house: House) -> Iterator[Follower]:
-    follower = Follower(house)
+def following(cli: CliRunner) -> Iterator[Follower]:
+    follower = Follower(cli)
     try:
         yield follower
     finally:
-        end(follower.process, signal.SIGINT)
+        stop(follower.process, signal.SIGINT)
 
 
-def until_followed(house: House) -> None:
+def until_followed(cli: CliRunner) -> None:
     for _ in range(1000):
-        if "ductile_event_followers 1" in house("api", "/metrics").out:
+        if "ductile_event_followers 1" in cli("api", "/metrics").out:
             return
     pytest.fail("nobody follows")
 
 
-def run(house: House) -> str:
-    job_id: str = house("plugin", "run", "hello", "--json").json["job_id"]
+def run(cli: CliRunner) -> str:
+    job_id: str = cli("plugin", "run", "hello", "--json").json["job_id"]
     return job_id
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stop", "kill"])
-def test_a_follower_goes_on_where_it_was(house: House, how: signal.Signals) -> None:
-    first = house.start("system", "start")
+def test_following_events_resumes_after_a_restart(cli: CliRunner, how: signal.Signals) -> None:
+    first = cli.start("system", "start")
     read_until(first, '"message":"ready"')
-    with following(house) as follower:
-        until_followed(house)
-        follower.until("job.succeeded", run(house))
-        # What it is not told before the end, it is told after.
-        hurried = run(house)
-        end(first, how)
-        with house.gateway():
-            last = run(house)
+    with following(cli) as follower:
+        until_followed(cli)
+        follower.until("job.succeeded", run(cli))
+        # An event that is not sent before the stop is sent after the restart.
+        hurried = run(cli)
+        stop(first, how)
+        with cli.gateway():
+            last = run(cli)
             follower.until("job.succeeded", last)
-            told = house("api", "/notices?after=0").json["notices"]
+            result = cli("api", "/notices?after=0").json["notices"]
     assert follower.process.returncode in (0, 130)
-    meant = [n["id"] for n in told if n["topic"] == "jobs"]
+    meant = [n["id"] for n in result if n["topic"] == "jobs"]
     seen = [event["id"] for event in follower.seen]
     assert seen == [id for id in meant if seen[0] <= id <= seen[-1]]
     assert hurried in {event["data"]["job_id"] for event in follower.seen}
