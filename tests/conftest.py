@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.postgres import Server, a_server
 
-# How long an example takes says something of the machine, and nothing of the code.
+# The time that an example takes depends on the machine, not on the code.
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")
+# A suite started in the background ignores SIGINT, and every program it starts would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class FakeClock:

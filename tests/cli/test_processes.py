@@ -133,8 +133,12 @@ def test_a_start_waits_for_a_command_that_holds_the_lock(cli: CliRunner) -> None
 
 
 def has_open(pid: int, path: Path) -> bool:
-    links = Path(f"/proc/{pid}/fd")
-    return any(link.resolve() == path for link in links.iterdir())
+    # Not `Path.resolve`: a descriptor may be closed meanwhile, and the process may end.
+    folder = f"/proc/{pid}/fd"
+    try:
+        return any(os.path.realpath(f"{folder}/{fd}") == str(path) for fd in os.listdir(folder))
+    except FileNotFoundError:
+        return False
 
 
 def test_a_new_plugin_needs_a_reload(

@@ -21,13 +21,13 @@ from tests.store.outbox.relay_harness import (
     BOOT,
     NOW,
     claim,
+    claimed_by_boot,
     enqueue,
     kill,
     later,
     retry,
     row,
     settle,
-    claimed_by_boot,
 )
 from tests.waiting import WAIT_LIMIT
 
