@@ -23,7 +23,7 @@ import pytest
 import yaml
 from blake3 import blake3
 
-from tests.cli.running import end, read_until
+from tests.cli.runner import read_until, stop
 from tests.waiting import WAIT_LIMIT, until
 
 BIN = Path(sys.executable).parent
@@ -133,7 +133,7 @@ class GoHome:
             read_until(process, '"message":"ready"')
             yield
         finally:
-            assert end(process) == 0
+            assert stop(process) == 0
 
 
 def digest(path: Path) -> str:

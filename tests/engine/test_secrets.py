@@ -125,7 +125,7 @@ def test_old_secret_is_redacted_while_its_job_runs(site: Site) -> None:
     gate = site.gate()
     script = (
         PYTHON + "s = json.load(sys.stdin)['config']['token']\n"
-        f"open({str(gate.said)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
+        f"open({str(gate.reported)!r}, 'w').write('x\\n'); open({str(gate.path)!r}).readline()\n"
         "print(json.dumps({'status': 'ok', 'result': s}))\n"
     )
     site.environ["CANARY"] = "old-canary-1111"

@@ -340,7 +340,7 @@ def test_concurrent_status_requests_share_one_health_check(site: Site, serve) ->
             gate.arrived()
             assert served.get("/healthz").json["status"] == "ok"
             assert served.get("/jobs").status == 200
-            assert gate.nobody()
+            assert gate.is_empty()
         finally:
             gate.open(24)
         for answer in asked:
