@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class FakeClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self.moment = start or datetime(2026, 2, 8, 10, 0, tzinfo=UTC)

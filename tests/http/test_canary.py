@@ -125,11 +125,11 @@ def test_no_event_contains_a_secret(recorder: Recorder) -> None:
     recorder.run({"ok": True})
     recorder.run({})
     recorder.api.server.stop()
-    told = stream.read().decode()
+    received = stream.read().decode()
     connection.close()
-    assert "job.succeeded" in told
-    assert "job.dead" in told
-    assert leaks([("events", told)]) == []
+    assert "job.succeeded" in received
+    assert "job.dead" in received
+    assert leaks([("events", received)]) == []
 
 
 STORED_WHOLE = ("payload", "state", "fact_json", "accumulated_json")

@@ -55,9 +55,9 @@ def test_a_copy_of_a_running_gateway_is_one_private_file_that_is_whole(
     place: Site, folder: Path
 ) -> None:
     target = folder / "ledger.db"
-    with place.running() as house:
-        job = house.run("echo")
-        made = make_backup(house, target)
+    with place.running() as site_run:
+        job = site_run.run("echo")
+        made = make_backup(site_run, target)
     assert read_jobs_of_file(target) == {job["id"]: "succeeded"}
     assert os.listdir(folder) == ["ledger.db"]
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
@@ -71,12 +71,12 @@ def test_a_ledger_that_is_written_hard_is_copied_consistently(place: Site, folde
     accepted: list[str] = []
     stop = threading.Event()
 
-    def produce(house: Running) -> None:
+    def produce(site_run: Running) -> None:
         while not stop.is_set():
-            accepted.append(house.put("echo", payload={"text": "x" * 2000}))
+            accepted.append(site_run.put("echo", payload={"text": "x" * 2000}))
 
-    with place.running() as house:
-        threads = [threading.Thread(target=produce, args=(house,)) for _ in range(4)]
+    with place.running() as site_run:
+        threads = [threading.Thread(target=produce, args=(site_run,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         try:
@@ -84,7 +84,7 @@ def test_a_ledger_that_is_written_hard_is_copied_consistently(place: Site, folde
             for number in range(3):
                 before = set(accepted)
                 target = folder / f"{number}.db"
-                made = make_backup(house, target)
+                made = make_backup(site_run, target)
                 assert before <= read_jobs_of_file(target).keys()
                 assert not [note for note in made.notes if "breaks" in note]
                 more = len(accepted) + 1
@@ -98,14 +98,14 @@ def test_a_ledger_that_is_written_hard_is_copied_consistently(place: Site, folde
 def test_what_is_committed_while_the_copy_is_made_is_not_in_it(site: Site, folder: Path) -> None:
     site.plugin("echo", OK)
     target = folder / "ledger.db"
-    with site.opened() as house:
-        first = house.put("echo")
+    with site.opened() as site_run:
+        first = site_run.put("echo")
         late: list[str] = []
 
         def watch(_done: int, _total: int) -> None:
-            late.append(house.put("echo"))
+            late.append(site_run.put("echo"))
 
-        make_backup(house, target, watch=watch)
+        make_backup(site_run, target, watch=watch)
         assert late
     assert read_jobs_of_file(target) == {first: "queued"}
 
@@ -113,18 +113,18 @@ def test_what_is_committed_while_the_copy_is_made_is_not_in_it(site: Site, folde
 def test_nothing_takes_the_place_of_a_file_that_is_there(place: Site, folder: Path) -> None:
     target = folder / "ledger.db"
     target.write_text("mine")
-    with place.opened() as house:
+    with place.opened() as site_run:
         with pytest.raises(Refused, match="exists"):
-            make_backup(house, target)
+            make_backup(site_run, target)
         assert target.read_text() == "mine"
-        make_backup(house, target, replace=True)
+        make_backup(site_run, target, replace=True)
     assert read_jobs_of_file(target) == {}
 
 
 def test_a_file_that_appears_meanwhile_stays(site: Site, folder: Path) -> None:
     target = folder / "ledger.db"
-    with site.opened() as house, pytest.raises(Refused, match="exists"):
-        make_backup(house, target, tell=lambda _table, _rows: target.write_text("mine"))
+    with site.opened() as site_run, pytest.raises(Refused, match="exists"):
+        make_backup(site_run, target, tell=lambda _table, _rows: target.write_text("mine"))
     assert target.read_text() == "mine"
     assert os.listdir(folder) == ["ledger.db"]
 
@@ -147,14 +147,14 @@ def test_a_directory_gets_a_file_that_is_named_after_the_time(site: Site, folder
 
 
 def test_a_directory_that_is_not_there_is_not_made(site: Site, folder: Path) -> None:
-    with site.opened() as house, pytest.raises(Refused, match="no directory"):
-        make_backup(house, folder / "a" / "b.db")
+    with site.opened() as site_run, pytest.raises(Refused, match="no directory"):
+        make_backup(site_run, folder / "a" / "b.db")
     assert os.listdir(folder) == []
 
 
 def test_the_usual_directory_is_made_and_private(site: Site) -> None:
-    with site.opened() as house:
-        made = make_backup(house, backup.default_target(site.state, CLOCK.now()))
+    with site.opened() as site_run:
+        made = make_backup(site_run, backup.default_target(site.state, CLOCK.now()))
     assert stat.S_IMODE((site.state / "backups").stat().st_mode) == 0o700
     assert Path(made.path).is_file()
 
@@ -162,11 +162,11 @@ def test_the_usual_directory_is_made_and_private(site: Site) -> None:
 def test_a_disk_is_not_filled_with_a_copy(
     site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with site.opened() as house:
-        make_backup(house, folder / "ledger.db")
+    with site.opened() as site_run:
+        make_backup(site_run, folder / "ledger.db")
         monkeypatch.setattr(backup, "LEFT_FREE", 2**60)
         with pytest.raises(Refused, match="must stay free"):
-            make_backup(house, folder / "second.db")
+            make_backup(site_run, folder / "second.db")
     with pytest.raises(Refused, match="must stay free"):
         restore_copy(site, folder / "ledger.db")
     assert os.listdir(folder) == ["ledger.db"]
@@ -176,10 +176,10 @@ def test_a_copy_that_ends_before_its_end_leaves_nothing(place: Site, folder: Pat
     def watch(_done: int, _total: int) -> None:
         raise RuntimeError("enough")
 
-    with place.running() as house:
-        house.run("echo")
+    with place.running() as site_run:
+        site_run.run("echo")
         with pytest.raises(RuntimeError):
-            make_backup(house, folder / "ledger.db", watch=watch)
+            make_backup(site_run, folder / "ledger.db", watch=watch)
     assert os.listdir(folder) == []
     assert backup.last_backup(place.state) is None
 
@@ -192,16 +192,16 @@ def test_drafts_of_makers_that_died_are_cleared_away_and_others_are_not(
         draft.write_text("")
     long_ago = time.time() - backup.ABANDONED - 1
     os.utime(dead, (long_ago, long_ago))
-    with site.opened() as house:
-        make_backup(house, folder / "ledger.db")
+    with site.opened() as site_run:
+        make_backup(site_run, folder / "ledger.db")
     assert sorted(os.listdir(folder)) == sorted([alive.name, "ledger.db"])
 
 
 def test_a_damaged_ledger_is_not_passed_off_as_a_backup(site: Site, folder: Path) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         for _ in range(50):
-            house.run("echo")
+            site_run.run("echo")
     damage_file(site.state / "state.db")
     ledger = open_read_only(site)
     with pytest.raises(DuctileError, match=r"damaged|malformed"):
@@ -213,19 +213,19 @@ def test_a_damaged_ledger_is_not_passed_off_as_a_backup(site: Site, folder: Path
 def test_a_ledger_that_breaks_a_promise_is_copied_and_that_is_said(
     place: Site, folder: Path
 ) -> None:
-    with place.running() as house:
-        house.run("echo")
-        house.run("echo")
-        execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
-        made = make_backup(house, folder / "ledger.db")
+    with place.running() as site_run:
+        site_run.run("echo")
+        site_run.run("echo")
+        execute(site_run.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
+        made = make_backup(site_run, folder / "ledger.db")
         assert "has 2 violations" in made.notes[-1]
-        execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = created_at")
+        execute(site_run.gateway.ledger, "UPDATE job_queue SET completed_at = created_at")
 
 
 def test_a_gateway_makes_one_backup_at_a_time(site: Site, folder: Path) -> None:
-    with site.opened() as house:
+    with site.opened() as site_run:
         gate, reached = threading.Event(), threading.Event()
-        slow = _Slow(house.gateway.ledger, gate, reached)
+        slow = _Slow(site_run.gateway.ledger, gate, reached)
         backups = Backups(lambda: slow, site.state, CLOCK)  # type: ignore[arg-type, return-value]
         assert backups.state()["state"] == "none"
         backups.start(folder / "a.db", replace=False)
@@ -241,9 +241,9 @@ def test_a_gateway_makes_one_backup_at_a_time(site: Site, folder: Path) -> None:
 
 
 def test_a_stop_ends_the_backup_that_is_being_made(site: Site, folder: Path) -> None:
-    with site.opened() as house:
+    with site.opened() as site_run:
         gate, reached = threading.Event(), threading.Event()
-        slow = _Slow(house.gateway.ledger, gate, reached)
+        slow = _Slow(site_run.gateway.ledger, gate, reached)
         backups = Backups(lambda: slow, site.state, CLOCK)  # type: ignore[arg-type, return-value]
         backups.start(folder / "a.db", replace=False)
         assert reached.wait(WAIT_LIMIT)
@@ -260,8 +260,8 @@ def test_a_stop_does_not_wait_for_the_check_of_a_copy(
     site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "CHECK_PAUSE", 0.2)
-    with site.opened() as house:
-        backups = Backups(lambda: house.gateway.ledger, site.state, CLOCK)
+    with site.opened() as site_run:
+        backups = Backups(lambda: site_run.gateway.ledger, site.state, CLOCK)
         backups.start(folder / "a.db", replace=False)
         until(lambda: backups.state()["state"] == "checking")
         backups.stop()

@@ -58,10 +58,10 @@ def folder(site: Site) -> Path:
 
 def test_a_restore_brings_back_what_was_and_keeps_what_is(place: Site, folder: Path) -> None:
     target = folder / "ledger.db"
-    with place.running() as house:
-        first = house.run("echo")["id"]
-        make_backup(house, target)
-        second = house.run("echo")["id"]
+    with place.running() as site_run:
+        first = site_run.run("echo")["id"]
+        make_backup(site_run, target)
+        second = site_run.run("echo")["id"]
     done = restore_copy(place, target)
     assert read_jobs_of_site(place) == {first: "succeeded"}
     assert done.kept is not None
@@ -69,8 +69,8 @@ def test_a_restore_brings_back_what_was_and_keeps_what_is(place: Site, folder: P
     ledger = open_read_only(place)
     assert verify_ledger(ledger, place.state).ok
     ledger.close()
-    with place.running() as house:
-        assert house.run("echo")["status"] == "succeeded"
+    with place.running() as site_run:
+        assert site_run.run("echo")["status"] == "succeeded"
     assert len(read_jobs_of_site(place)) == 2
 
 
@@ -89,29 +89,29 @@ def test_jobs_that_ran_in_the_copy_are_recovered_at_the_next_start(
 ) -> None:
     gate, target = place.gate(), folder / "ledger.db"
     place.plugin("slow", gate.script() + OK, retry={"max_attempts": 3, "backoff_base": "10ms"})
-    with place.running() as house:
-        job_id = house.put("slow")
+    with place.running() as site_run:
+        job_id = site_run.put("slow")
         gate.arrived()
-        made = make_backup(house, target)
+        made = make_backup(site_run, target)
         gate.open()
-        house.ended(job_id)
+        site_run.ended(job_id)
     assert made.notes == ["running jobs: 1; the next start recovers them"]
     restore_copy(place, target)
     assert read_jobs_of_site(place) == {job_id: "running"}
-    with place.running() as house:
+    with place.running() as site_run:
         gate.arrived()
         gate.open()
-        job = house.ended(job_id)
+        job = site_run.ended(job_id)
     assert (job["status"], job["attempt"]) == ("succeeded", 2)
 
 
 def test_nothing_is_restored_under_a_running_gateway(place: Site, folder: Path) -> None:
     target = folder / "ledger.db"
-    with place.running() as house:
-        make_backup(house, target)
+    with place.running() as site_run:
+        make_backup(site_run, target)
         with pytest.raises(Locked):
             restore_copy(place, target)
-        assert house.run("echo")["status"] == "succeeded"
+        assert site_run.run("echo")["status"] == "succeeded"
     assert len(read_jobs_of_site(place)) == 1
 
 
@@ -120,8 +120,8 @@ def test_a_gateway_of_another_machine_is_not_restored_under(
 ) -> None:
     on_postgres(site, postgres)
     target = folder / "ledger.db"
-    with site.running() as house:
-        make_backup(house, target)
+    with site.running() as site_run:
+        make_backup(site_run, target)
         site.settings["state"]["dir"] = str(site.folder / "elsewhere")
         with pytest.raises(Locked, match="another machine"):
             restore_copy(site, target)
@@ -130,9 +130,9 @@ def test_a_gateway_of_another_machine_is_not_restored_under(
 
 def test_a_dry_run_checks_and_changes_nothing(place: Site, folder: Path) -> None:
     target = folder / "ledger.db"
-    with place.running() as house:
-        make_backup(house, target)
-        job_id = house.run("echo")["id"]
+    with place.running() as site_run:
+        make_backup(site_run, target)
+        job_id = site_run.run("echo")["id"]
     before = sorted(os.listdir(place.state))
     done = restore_copy(place, target, dry=True)
     assert (done.kept, done.rows["job_queue"]) == (None, 0)
@@ -192,10 +192,10 @@ def test_the_ledger_itself_is_no_backup_of_it(site: Site) -> None:
 def copy(site: Site, folder: Path) -> Path:
     """Of a ledger with fifty jobs."""
     site.plugin("echo", OK)
-    with site.running() as house:
-        for id in [house.put("echo") for _ in range(50)]:
-            house.ended(id)
-        make_backup(house, folder / "ledger.db")
+    with site.running() as site_run:
+        for id in [site_run.put("echo") for _ in range(50)]:
+            site_run.ended(id)
+        make_backup(site_run, folder / "ledger.db")
     return folder / "ledger.db"
 
 
@@ -318,8 +318,8 @@ def killed_at(site: Site, failpoint: str, source: Path) -> None:
 def test_a_power_cut_leaves_the_old_ledger_or_the_new_one_whole(
     site: Site, copy: Path, failpoint: str, jobs: int
 ) -> None:
-    with site.running() as house:
-        house.run("echo")
+    with site.running() as site_run:
+        site_run.run("echo")
     commit_and_die(site.state / "state.db")
     killed_at(site, failpoint, copy)
     ledger = open_read_only(site)
@@ -334,8 +334,8 @@ def test_a_power_cut_leaves_the_old_ledger_or_the_new_one_whole(
 
 def test_a_power_cut_leaves_a_database_as_it_was(site: Site, postgres: Server, copy: Path) -> None:
     on_postgres(site, postgres)
-    with site.running() as house:
-        job_id = house.run("echo")["id"]
+    with site.running() as site_run:
+        job_id = site_run.run("echo")["id"]
     killed_at(site, "restore.loaded", copy)
     until(lambda: read_jobs_of_site(site) == {job_id: "succeeded"})
     restore_copy(site, copy)

@@ -125,12 +125,12 @@ def test_an_open_breaker_shows(make_scheduler: Make) -> None:
 def test_the_coming_fires_are_those_that_then_come(make_scheduler: Make) -> None:
     work = make_scheduler({"cron": "*/20 * * * *", "jitter": "2m"})
     [schedule] = schedule_report.find(work.compiled(), "echo")
-    told = [
+    expected = [
         row["slot"]
         for row in schedule_report.next_fires(schedule, work.ledger, work.clock.now(), 12)
     ]
     work.run(5 * HOUR)
-    assert work.fires()[:12] == told
+    assert work.fires()[:12] == expected
 
 
 def test_the_coming_fires_show_the_local_time(make_scheduler: Make) -> None:

@@ -31,16 +31,18 @@ def looked_at(site: Site) -> Ledger:
 def test_a_gateway_that_runs_is_alive_and_those_before_it_are_not(place: Site) -> None:
     with place.opened() as before:
         first = before.gateway.boot
-    with place.opened() as house:
-        now = house.gateway.clock.now()
+    with place.opened() as site_run:
+        now = site_run.gateway.clock.now()
         # One that was killed, whose process id is ours again.
-        house.gateway.ledger.write(
+        site_run.gateway.ledger.write(
             lambda tx: boots.begin_boot(tx, id="0-killed", pid=os.getpid(), version="1", now=now)
         )
-        execute(house.gateway.ledger, "UPDATE boots SET started_at = '2020' WHERE id = '0-killed'")
-        alive = living_boots(house.gateway.ledger, place.state)
+        execute(
+            site_run.gateway.ledger, "UPDATE boots SET started_at = '2020' WHERE id = '0-killed'"
+        )
+        alive = living_boots(site_run.gateway.ledger, place.state)
         assert alive is not None
-        assert [alive(boot) for boot in (first, "0-killed", house.gateway.boot)] == [
+        assert [alive(boot) for boot in (first, "0-killed", site_run.gateway.boot)] == [
             False,
             False,
             True,
@@ -58,18 +60,18 @@ def test_where_none_runs_nobody_is_alive(place: Site) -> None:
 def test_a_running_job_of_a_living_gateway_is_no_breach(place: Site) -> None:
     gate = place.gate()
     place.plugin("slow", gate.script() + OK)
-    with place.running() as house:
-        job_id = house.put("slow")
+    with place.running() as site_run:
+        job_id = site_run.put("slow")
         gate.arrived()
-        report = verify_ledger(house.gateway.ledger, place.state)
+        report = verify_ledger(site_run.gateway.ledger, place.state)
         assert (report.ok, report.notes) == (True, [])
-        execute(house.gateway.ledger, "UPDATE job_queue SET owner = 'another'")
-        report = verify_ledger(house.gateway.ledger, place.state, quick=True)
+        execute(site_run.gateway.ledger, "UPDATE job_queue SET owner = 'another'")
+        report = verify_ledger(site_run.gateway.ledger, place.state, quick=True)
         assert {found.invariant for found in report.violations} == {"owners", "jobs"}
-        owner = house.gateway.boot
-        execute(house.gateway.ledger, f"UPDATE job_queue SET owner = '{owner}'")
+        owner = site_run.gateway.boot
+        execute(site_run.gateway.ledger, f"UPDATE job_queue SET owner = '{owner}'")
         gate.open()
-        house.ended(job_id)
+        site_run.ended(job_id)
 
 
 def test_an_empty_database_is_no_ledger(place: Site) -> None:

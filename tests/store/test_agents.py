@@ -55,7 +55,7 @@ class AgentHarness:
         now = self.clock.now()
         return self.ledger.write(lambda tx: agents.evict(tx, agent, now))
 
-    def told(self) -> list[tuple[str, str]]:
+    def published(self) -> list[tuple[str, str]]:
         found = self.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
         return [(notice.topic, notice.type) for notice in found]
 
@@ -119,7 +119,7 @@ def test_only_changed_capabilities_are_announced(harness: AgentHarness) -> None:
     assert not harness.register("a")
     assert not harness.register("a", dict(reversed(CAPABLE.items())))
     assert harness.register("a", {**CAPABLE, "capability_version": "2"})
-    assert harness.told() == [(agents.CAPABILITIES, "agent.registered")] * 2
+    assert harness.published() == [(agents.CAPABILITIES, "agent.registered")] * 2
     assert not harness.register("nobody")
 
 
@@ -129,7 +129,7 @@ def test_removed_capabilities_are_announced_once(harness: AgentHarness) -> None:
     now = harness.clock.now()
     assert harness.ledger.write(lambda tx: agents.remove_capabilities(tx, "a", now))
     assert not harness.ledger.write(lambda tx: agents.remove_capabilities(tx, "a", now))
-    assert harness.told()[1:] == [(agents.CAPABILITIES, "agent.removed")]
+    assert harness.published()[1:] == [(agents.CAPABILITIES, "agent.removed")]
     assert harness.rows()[0]["received_at"] is not None
 
 
@@ -150,7 +150,7 @@ def test_eviction_keeps_the_row_and_deletes_capabilities(harness: AgentHarness) 
     assert harness.evict(agent)
     (row,) = harness.rows()
     assert (row["received_at"], row["capabilities"], row["last_seen_at"]) == (None, None, SAID)
-    assert harness.told()[-1] == (agents.CAPABILITIES, "agent.removed")
+    assert harness.published()[-1] == (agents.CAPABILITIES, "agent.removed")
     assert harness.overdue() == []
 
 
@@ -161,7 +161,7 @@ def test_newer_contact_prevents_eviction(harness: AgentHarness) -> None:
     harness.beat("a")
     assert not harness.evict(agent)
     assert harness.rows()[0]["received_at"] == to_text(harness.clock.now())
-    assert harness.told() == []
+    assert harness.published() == []
 
 
 def test_two_nodes_evict_an_agent_once(open_ledger: Callable[[], Ledger], clock: FakeClock) -> None:
@@ -188,7 +188,7 @@ def test_two_nodes_evict_an_agent_once(open_ledger: Callable[[], Ledger], clock:
     for thread in threads:
         thread.join()
     assert sorted(evicted) == ids
-    assert len(first.told()) == len(ids)
+    assert len(first.published()) == len(ids)
 
 
 def test_agents_are_paged_by_id(harness: AgentHarness) -> None:

@@ -132,8 +132,8 @@ def test_every_transition_is_recorded_and_announced(t: Timer) -> None:
         ("open", "half_open", "cooldown_elapsed", ids[4]),
         ("half_open", "closed", "success", ids[4]),
     ]
-    told = t.ledger.read(lambda tx: tx.all("notices_after", xact=0, after=0, limit=1000))
-    kinds = [row[2] for row in told if row[1] == "breakers"]
+    notices = t.ledger.read(lambda tx: tx.all("notices_after", xact=0, after=0, limit=1000))
+    kinds = [row[2] for row in notices if row[1] == "breakers"]
     assert kinds == [
         "breaker.open",
         "breaker.half_open",
@@ -228,7 +228,7 @@ def test_concurrent_failures_are_both_counted(t: Timer) -> None:
 
         try:
             t.ledger.write(work)
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - asserted below
             errors.append(error)
 
     thread = threading.Thread(target=second)

@@ -34,6 +34,8 @@ def tables(ledger: Ledger) -> dict[str, set[str]]:
 
 
 def test_every_table_and_column_is_documented(tables: dict[str, set[str]]) -> None:
-    told = documented()
-    assert told.keys() == tables.keys()
-    assert {name: tables[name] ^ told[name] for name in told if tables[name] != told[name]} == {}
+    listed = documented()
+    assert listed.keys() == tables.keys()
+    assert {
+        name: tables[name] ^ listed[name] for name in listed if tables[name] != listed[name]
+    } == {}

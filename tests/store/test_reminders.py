@@ -54,7 +54,7 @@ class ReminderHarness:
     def rows(self) -> list[dict[str, Any]]:
         return self.ledger.read(reminders.list_reminders)
 
-    def told(self) -> list[tuple[str, Any]]:
+    def published(self) -> list[tuple[str, Any]]:
         found = self.ledger.read(lambda tx: notices.list_after(tx, BEGINNING, 10_000))
         return [(notice.topic, json.loads(notice.payload)) for notice in found]
 
@@ -71,7 +71,7 @@ def test_reminder_that_is_not_due_stays(harness: ReminderHarness) -> None:
     harness.once(5000)
     harness.clock.advance(4.999)
     assert harness.fire() == FiredReminders((), (), None)
-    assert harness.told() == []
+    assert harness.published() == []
     assert len(harness.rows()) == 1
 
 
@@ -87,7 +87,7 @@ def test_one_time_reminder_fires_and_is_deleted(harness: ReminderHarness) -> Non
     }
     harness.clock.advance(5)
     assert harness.fire().fired == ((kept.id, "agent-7"),)
-    assert harness.told() == [("agent:agent-7:scheduled", {"reminder": "check_quota"})]
+    assert harness.published() == [("agent:agent-7:scheduled", {"reminder": "check_quota"})]
     assert harness.rows() == []
     assert harness.fire().fired == ()
 
@@ -159,7 +159,7 @@ def test_payload_that_is_not_json_is_sent_as_text(harness: ReminderHarness) -> N
         " VALUES ('a', '2026-02-08T00:00:00.000000Z', 'water the plants', TRUE)",
     )
     assert len(harness.fire().fired) == 1
-    assert harness.told() == [("agent:a:scheduled", {"payload": "water the plants"})]
+    assert harness.published() == [("agent:a:scheduled", {"payload": "water the plants"})]
 
 
 def test_row_is_recurring_by_default(harness: ReminderHarness) -> None:
@@ -234,9 +234,9 @@ def test_two_nodes_never_fire_a_reminder_twice(
         thread.start()
     for thread in threads:
         thread.join()
-    told = first.told()
-    assert len(told) == 61
-    assert sorted(p["number"] for _, p in told if "number" in p) == list(range(60))
+    published = first.published()
+    assert len(published) == 61
+    assert sorted(p["number"] for _, p in published if "number" in p) == list(range(60))
     assert len(first.rows()) == 1
 
 

@@ -1,4 +1,4 @@
-"""PipelineStart a pipeline by name, in one transaction."""
+"""Start a pipeline by name, in one transaction."""
 
 from __future__ import annotations
 

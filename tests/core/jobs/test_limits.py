@@ -70,9 +70,9 @@ def test_a_bound_may_be_another() -> None:
 
 @pytest.mark.parametrize("text", [lists(DEEPEST), objects(DEEPEST)])
 def test_what_may_come_in_can_be_sent_to_a_plugin(text: str) -> None:
-    told = {"type": "a", "source": "s", "timestamp": "t", "event_id": "e"}
+    fields = {"type": "a", "source": "s", "timestamp": "t", "event_id": "e"}
     value = orjson.loads(text)
-    event = event_of({"payload": value}, **told)
+    event = event_of({"payload": value}, **fields)
     given: dict[str, Any] = {"protocol": 2, "job_id": "j", "command": "handle", "deadline_at": "t"}
     assert encode_request(**given, config=value, state=value, context={"b": value}, event=event)
 

@@ -1,4 +1,4 @@
-"""What an author is told about an answer: each breach of the protocol with its own hint."""
+"""Advice to an author: each breach of the protocol has its own hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXPECTED = Expected("echo", "poll", 2, 60.0)
 OK = b'{"status": "ok", "result": "done"}'
 
 
-def told(stdout: bytes, expected: Expected = EXPECTED, **outcome: Any) -> tuple[Advice, ...]:
+def advice_for(stdout: bytes, expected: Expected = EXPECTED, **outcome: Any) -> tuple[Advice, ...]:
     seen = Outcome(**{"ending": Ending.EXITED, "exit_code": 0, "stdout": stdout, **outcome})
     over = seen.stdout_overflowed
     return advise(seen, read_response(seen.stdout, overflowed=over), expected)
@@ -28,7 +28,7 @@ def only(advice: tuple[Advice, ...]) -> Advice:
 
 
 def test_a_good_answer_needs_no_advice() -> None:
-    assert told(OK) == ()
+    assert advice_for(OK) == ()
 
 
 @pytest.mark.parametrize(
@@ -66,21 +66,21 @@ def test_a_good_answer_needs_no_advice() -> None:
     ],
 )
 def test_a_breach_of_the_protocol(stdout: bytes, what: str, hint: str) -> None:
-    advice = only(told(stdout))
+    advice = only(advice_for(stdout))
     assert advice.severity is Severity.ERROR
     assert what in advice.what
     assert hint in advice.hint
 
 
 def test_too_much_output() -> None:
-    advice = only(told(b"{" * 100, stdout_overflowed=True))
+    advice = only(advice_for(b"{" * 100, stdout_overflowed=True))
     assert "10 MiB" in advice.what
     assert "to a file" in advice.hint
 
 
 def test_a_status_too_far_away_to_look_at() -> None:
     stdout = json.dumps({"result": "x" * 300_000, "status": "done"}).encode()
-    assert '"ok" or "error"' in only(told(stdout)).hint
+    assert '"ok" or "error"' in only(advice_for(stdout)).hint
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_status_too_far_away_to_look_at() -> None:
     ],
 )
 def test_what_costs_something_but_is_no_failure(answer: dict[str, Any], what: str) -> None:
-    advice = only(told(json.dumps(answer).encode()))
+    advice = only(advice_for(json.dumps(answer).encode()))
     assert advice.severity is Severity.WARNING
     assert what in advice.what
 
 
 def test_protocol_1_needs_no_result() -> None:
-    assert told(b'{"status": "ok"}', Expected("echo", "poll", 1, 60.0)) == ()
+    assert advice_for(b'{"status": "ok"}', Expected("echo", "poll", 1, 60.0)) == ()
 
 
 class TestEvents:
@@ -114,54 +114,56 @@ class TestEvents:
 
     def test_as_declared(self) -> None:
         event = {"type": "echo.done", "payload": {"count": 1, "a": {"b": 2}}}
-        assert told(self.answer(event), self.DECLARED) == ()
+        assert advice_for(self.answer(event), self.DECLARED) == ()
 
     def test_of_another_type(self) -> None:
-        advice = only(told(self.answer({"type": "echo.dne"}), self.DECLARED))
+        advice = only(advice_for(self.answer({"type": "echo.dne"}), self.DECLARED))
         assert "not among values.emit of poll" in advice.what
         assert advice.hint == "did you mean 'echo.done'?"
 
     def test_without_a_value(self) -> None:
         event = {"type": "echo.done", "payload": {"count": 1, "a": 2}}
-        assert "lacks payload.a.b" in only(told(self.answer(event), self.DECLARED)).what
+        assert "lacks payload.a.b" in only(advice_for(self.answer(event), self.DECLARED)).what
 
     def test_of_any_type(self) -> None:
         declared = Expected("echo", "poll", 2, 60.0, {"<config.event_type>": ()})
-        assert told(self.answer({"type": "whatever"}), declared) == ()
+        assert advice_for(self.answer({"type": "whatever"}), declared) == ()
 
     def test_nothing_is_declared(self) -> None:
-        assert told(self.answer({"type": "whatever"})) == ()
+        assert advice_for(self.answer({"type": "whatever"})) == ()
 
 
 class TestEnding:
     def test_a_crash(self) -> None:
         stderr = b"Traceback (most recent call last):\n  File x\nKeyError: 'name'\n"
-        empty, crash = told(b"", exit_code=1, stderr=stderr)
+        empty, crash = advice_for(b"", exit_code=1, stderr=stderr)
         assert "stdout is empty" in empty.what
         assert crash.what == "the program crashed: KeyError: 'name'"
 
     def test_another_exit_code(self) -> None:
-        _, ended = told(b"", exit_code=3, stderr=b"no luck\n")
+        _, ended = advice_for(b"", exit_code=3, stderr=b"no luck\n")
         assert ended.what == "exit code 3: no luck"
 
     def test_a_signal(self) -> None:
-        _, ended = told(b"", exit_code=-11)
+        _, ended = advice_for(b"", exit_code=-11)
         assert ended.what == "killed by SIGSEGV"
 
     def test_the_code_for_a_wrong_configuration(self) -> None:
-        _, ended = told(b"", exit_code=78, stderr=b"no token\n")
+        _, ended = advice_for(b"", exit_code=78, stderr=b"no token\n")
         assert "not retried" in ended.hint
 
     def test_ok_with_an_exit_code(self) -> None:
-        assert only(told(OK, exit_code=2)).what == "exit code 2 in spite of status ok"
+        assert only(advice_for(OK, exit_code=2)).what == "exit code 2 in spite of status ok"
 
     def test_a_command_that_is_not_found(self) -> None:
-        found, _ = told(b"", exit_code=127, stderr=b"env: 'pyhton3': No such file\n")
+        found, _ = advice_for(b"", exit_code=127, stderr=b"env: 'pyhton3': No such file\n")
         assert "a command was not found" in found.what
         assert "PATH" in found.hint
 
     def test_crlf(self) -> None:
-        found, *_ = told(b"", exit_code=127, reason="'run.sh' has a shebang line that ends in CRLF")
+        found, *_ = advice_for(
+            b"", exit_code=127, reason="'run.sh' has a shebang line that ends in CRLF"
+        )
         assert "LF line endings" in found.hint
 
     @pytest.mark.parametrize(
@@ -180,9 +182,9 @@ class TestEnding:
         assert "plugins.echo.timeouts.poll" in advice.hint
 
     def test_it_ran_on(self) -> None:
-        advice = only(told(OK, ending=Ending.LINGERED, exit_code=None))
+        advice = only(advice_for(OK, ending=Ending.LINGERED, exit_code=None))
         assert advice.severity is Severity.WARNING
 
     def test_what_it_fails_by_comes_first(self) -> None:
-        advice = told(b'{"status": "ok", "reslt": 1}', exit_code=1)
+        advice = advice_for(b'{"status": "ok", "reslt": 1}', exit_code=1)
         assert [a.severity for a in advice] == [Severity.ERROR, *[Severity.WARNING] * 2]

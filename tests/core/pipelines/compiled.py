@@ -82,7 +82,7 @@ class ContextRow:
     accumulated: dict[str, Json]
 
 
-class House:
+class Simulation:
     def __init__(self, router: Router, plugins: Mapping[str, Plugin], seed: int = 0) -> None:
         self.router = router
         self.plugins = plugins

@@ -1,4 +1,4 @@
-"""Whole pipelines, run through the house in memory."""
+"""Whole pipelines, run through the simulate in memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import build
 from ductile.core.values.json_values import are_equal
 from ductile.model import JobStatus
-from tests.core.pipelines.compiled import NOW, Answer, House
+from tests.core.pipelines.compiled import NOW, Answer, Simulation
 from tests.core.pipelines.test_compile import PLUGINS
 from tests.core.pipelines.test_router import A, B, C, D, end, hook, pipeline, router
 
 
-def house(*pipelines, seed=0, routes=(), max_hops=20, **plugins) -> House:
+def simulate(*pipelines, seed=0, routes=(), max_hops=20, **plugins) -> Simulation:
     silent = {name: lambda payload, context: Answer() for name in PLUGINS}
-    return House(router(*pipelines, routes=routes, max_hops=max_hops), {**silent, **plugins}, seed)
+    return Simulation(
+        router(*pipelines, routes=routes, max_hops=max_hops), {**silent, **plugins}, seed
+    )
 
 
 def emits(*events, result="done"):
@@ -32,7 +34,7 @@ def fails(payload, context):
 
 
 def test_the_steps_of_a_pipeline_run_in_order_with_what_the_one_before_said():
-    run = house(pipeline(A, B, C), a=emits("made", result="one"))
+    run = simulate(pipeline(A, B, C), a=emits("made", result="one"))
     run.start("p", {"x": 1})
     assert run.ran() == ["step_1", "step_2", "step_3"]
     assert run.job("step_2").column["payload"] == {"e": "made", "result": "one"}
@@ -42,7 +44,7 @@ def test_the_steps_of_a_pipeline_run_in_order_with_what_the_one_before_said():
 
 def test_steps_after_a_call_run_and_share_the_context():
     inner = pipeline({**B, "baggage": {"found": "payload.x"}}, name="inner", on="i")
-    run = house(
+    run = simulate(
         inner, pipeline(A, {"call": "inner"}, {"uses": "c", "with": {"f": "{context.found}"}})
     )
     run.start("p", {"x": 7})
@@ -50,7 +52,7 @@ def test_steps_after_a_call_run_and_share_the_context():
 
 
 def test_a_with_or_baggage_that_fails_fails_its_own_step_and_no_other():
-    run = house(pipeline(A, {"uses": "b", "with": {"x": "{payload.gone}"}}, C))
+    run = simulate(pipeline(A, {"uses": "b", "with": {"x": "{payload.gone}"}}, C))
     run.start("p", {})
     assert run.ran() == ["step_1"]
     assert run.job("step_2").status is JobStatus.FAILED
@@ -62,7 +64,7 @@ def test_a_with_or_baggage_that_fails_fails_its_own_step_and_no_other():
 )
 def test_a_false_if_goes_on_with_the_next_step(x, ran):
     condition = {"path": "payload.x", "op": "eq", "value": 1}
-    run = house(pipeline({"id": "s", "uses": "a", "if": condition}, B))
+    run = simulate(pipeline({"id": "s", "uses": "a", "if": condition}, B))
     run.start("p", {"x": x})
     assert run.ran() == ran
     switch, last = run.job("s__switch"), run.job("step_1")
@@ -76,7 +78,7 @@ def test_an_if_on_a_split_or_call_skips_all_of_it():
     no = {"path": "payload.x", "op": "exists"}
     inner = pipeline(A, name="inner", on="i")
     steps = [{"split": [A, B], "if": no}, {"call": "inner", "if": no}, C]
-    run = house(inner, pipeline(*steps))
+    run = simulate(inner, pipeline(*steps))
     run.start("p", {})
     assert run.ran() == ["step_1__switch", "step_2__switch", "step_3"]
 
@@ -88,13 +90,13 @@ def test_a_listed_event_goes_to_its_targets_instead_of_the_next_step():
         {"id": "end", "uses": "d"},
     ]
     other = pipeline(A, A, name="other", on="o")
-    bad = house(pipeline(*steps), other, check=emits("bad"))
+    bad = simulate(pipeline(*steps), other, check=emits("bad"))
     bad.start("p", {})
     assert bad.ran() == ["fix.step_1", "fix.step_2", "v", "v@notify"]
-    good = house(pipeline(*steps), other, check=emits("good"))
+    good = simulate(pipeline(*steps), other, check=emits("good"))
     good.start("p", {})
     assert good.ran() == ["end", "v"]
-    both = house(pipeline(*steps), other, check=emits("good", "worse", "good"))
+    both = simulate(pipeline(*steps), other, check=emits("good", "worse", "good"))
     both.start("p", {})
     assert both.ran() == ["end", "end", "step_1", "step_2", "v"]
     assert {row.spawn.pipeline for row in both.jobs.values()} == {"p", "other"}
@@ -103,7 +105,7 @@ def test_a_listed_event_goes_to_its_targets_instead_of_the_next_step():
 
 def test_a_silent_step_can_be_diverted_too():
     step = {"id": "v", "uses": "a", "on_events": {"ductile.step.succeeded": ["b"]}}
-    run = house(pipeline(step, C))
+    run = simulate(pipeline(step, C))
     run.start("p", {})
     assert run.ran() == ["v", "v@b"]
 
@@ -111,7 +113,7 @@ def test_a_silent_step_can_be_diverted_too():
 def test_a_loop_ends_dead_with_its_reason_and_nothing_else_stops():
     loop = {"id": "loop", "uses": "b", "on_events": {"again": ["loop"]}}
     first = {"uses": "a", "on_events": {"again": ["loop"]}}
-    run = house(
+    run = simulate(
         pipeline(first, loop, C, max_depth=6), pipeline(D, name="q", on="again"),
         a=emits("again"), b=emits("again"),
     )  # fmt: skip
@@ -126,7 +128,7 @@ def test_a_loop_of_routes_ends_at_twenty_hops():
         {"from": "a", "event_type": "ping", "to": "b"},
         {"from": "b", "event_type": "ping", "to": "a"},
     ]
-    run = house(routes=routes, a=emits("ping"), b=emits("ping"))
+    run = simulate(routes=routes, a=emits("ping"), b=emits("ping"))
     run.arrive("start", {}, plugin="a")
     dead = [row for row in run.jobs.values() if row.status is JobStatus.DEAD]
     assert [(row.spawn.hops, row.error) for row in dead] == [(21, "hop 21 exceeds the limit of 20")]
@@ -134,7 +136,7 @@ def test_a_loop_of_routes_ends_at_twenty_hops():
 
 
 def test_a_loop_of_pipelines_ends_at_twenty_hops():
-    run = house(pipeline(A, on="ping"), a=emits("ping"))
+    run = simulate(pipeline(A, on="ping"), a=emits("ping"))
     run.arrive("ping", {})
     assert [row.error for row in run.jobs.values() if row.error] == [
         "hop 21 exceeds the limit of 20"
@@ -143,10 +145,10 @@ def test_a_loop_of_pipelines_ends_at_twenty_hops():
 
 
 def test_an_explicit_depth_raises_the_hops_of_its_own_pipeline():
-    run = house(pipeline(*[A] * 30, max_depth=30))
+    run = simulate(pipeline(*[A] * 30, max_depth=30))
     run.start("p", {})
     assert len(run.ran()) == 30
-    unlimited = house(pipeline(*[A] * 30, max_depth=0))
+    unlimited = simulate(pipeline(*[A] * 30, max_depth=0))
     unlimited.start("p", {})
     assert len(unlimited.ran()) == 30
 
@@ -158,7 +160,7 @@ def test_the_step_after_a_split_runs_once_after_all_branches():
         {"id": "after", "uses": "a"},
     ]
     for seed in range(10):
-        run = house(pipeline(*steps), seed=seed, d=emits("x", "y"))
+        run = simulate(pipeline(*steps), seed=seed, d=emits("x", "y"))
         run.start("p", {"in": 1})
         after = run.job("after")
         payload = after.column["payload"]
@@ -176,7 +178,7 @@ def test_the_step_after_a_split_runs_once_after_all_branches():
 
 def test_a_failed_branch_stops_the_chain_and_its_retry_completes_it_once():
     answers = iter([Answer(fails=True), Answer()])
-    run = house(pipeline({"split": [A, B]}, C), b=lambda payload, context: next(answers))
+    run = simulate(pipeline({"split": [A, B]}, C), b=lambda payload, context: next(answers))
     run.start("p", {})
     assert run.ran() == ["step_1.0.step_1"]
     assert {scope.state for scope in run.scopes.values()} == {"failed"}
@@ -186,7 +188,7 @@ def test_a_failed_branch_stops_the_chain_and_its_retry_completes_it_once():
 
 
 def test_join_always_goes_on_and_counts_the_failures():
-    run = house(pipeline({"split": [A, B], "join": "always"}, C), b=fails)
+    run = simulate(pipeline({"split": [A, B], "join": "always"}, C), b=fails)
     run.start("p", {})
     payload = run.job("step_2").column["payload"]
     assert payload["failed"] == 1
@@ -195,7 +197,7 @@ def test_join_always_goes_on_and_counts_the_failures():
 
 def test_splits_inside_splits_join_inside_out():
     inner = {"id": "in", "split": [A, B]}
-    run = house(
+    run = simulate(
         pipeline({"id": "out", "split": [{"steps": [C, inner, D]}, inner | {"id": "in2"}]}, A)
     )
     run.start("p", {})
@@ -209,7 +211,7 @@ def test_splits_inside_splits_join_inside_out():
 
 def test_a_split_right_after_a_split_runs_once_and_hides_the_first_from_the_join_around():
     first, second = {"id": "one", "split": [A, B]}, {"id": "two", "split": [C]}
-    run = house(pipeline({"id": "out", "split": [{"steps": [first, second]}]}, D))
+    run = simulate(pipeline({"id": "out", "split": [{"steps": [first, second]}]}, D))
     run.start("p", {})
     entries = run.job("step_1").column["payload"]["branches"]
     assert [entry["step"] for entry in entries] == ["out.0.two.0.step_1"]
@@ -219,7 +221,7 @@ def test_a_split_right_after_a_split_runs_once_and_hides_the_first_from_the_join
 
 def test_targets_of_on_events_belong_to_the_split():
     steps = [{"id": "s", "split": [{"uses": "a", "on_events": {"x": ["late"]}}]}, B]
-    run = house(pipeline(*steps, {"id": "late", "uses": "c"}), a=emits("x"))
+    run = simulate(pipeline(*steps, {"id": "late", "uses": "c"}), a=emits("x"))
     run.start("p", {})
     entries = run.job("step_1").column["payload"]["branches"]
     assert [(entry["branch"], entry["step"]) for entry in entries] == [("0", "late")]
@@ -228,7 +230,7 @@ def test_targets_of_on_events_belong_to_the_split():
 def test_routed_jobs_and_other_pipelines_belong_to_the_lineage_and_not_to_the_split():
     routes = [{"from": "a", "event_type": "x", "to": "d"}]
     other = pipeline(D, name="q", on="x")
-    run = house(pipeline({"split": [A]}, B), other, routes=routes, a=emits("x"), d=fails)
+    run = simulate(pipeline({"split": [A]}, B), other, routes=routes, a=emits("x"), d=fails)
     run.start("p", {})
     assert run.job("step_2").column["payload"]["failed"] == 0
     routed = next(row for row in run.jobs.values() if row.spawn.plugin == "d" and not row.scope)
@@ -237,14 +239,14 @@ def test_routed_jobs_and_other_pipelines_belong_to_the_lineage_and_not_to_the_sp
 
 def test_branches_do_not_merge_their_baggage():
     split = {"split": [{**A, "baggage": {"x": "payload.x"}}, {**B, "baggage": {"x": "payload.y"}}]}
-    run = house(pipeline({**C, "baggage": {"kept": "payload.x"}}, split, D))
+    run = simulate(pipeline({**C, "baggage": {"kept": "payload.x"}}, split, D))
     run.start("p", {"x": 1, "y": 2})
     own = run.contexts[run.job("step_3").own or ""].accumulated
     assert (own["kept"], "x" in own) == (1, False)
 
 
 def test_the_origin_of_a_chain_stays_through_other_pipelines():
-    run = house(
+    run = simulate(
         pipeline(A, B, name="one", on="x"), pipeline(C, D, name="two", on="y"),
         b=emits("y"),
     )  # fmt: skip
@@ -257,7 +259,7 @@ def test_the_origin_of_a_chain_stays_through_other_pipelines():
 
 def test_hook_pipelines_run_all_their_steps_also_behind_an_if():
     condition = {"path": "payload.status", "op": "neq", "value": "succeeded"}
-    run = house(hook("h", "job.failed", {"id": "s", **A, "if": condition}, B))
+    run = simulate(hook("h", "job.failed", {"id": "s", **A, "if": condition}, B))
     for intent in run.router.hooks(end(), now=NOW, event_ids=["x1", "x2"]).intents:
         run.write(intent, None, None)
     run.run()
@@ -289,7 +291,7 @@ def test_any_pipeline_runs_to_its_end_with_exact_lineage_in_any_order(steps, see
     # The limits that would have been worked out are the ones that must never be in the way.
     unset = replace(found.pipelines["p"], author_depth=None)
     plugins = {name: lambda payload, context: Answer([("x", {"n": n})] * events) for name in "abcd"}
-    run = House(build((), Compiled({"p": unset})), plugins, seed)
+    run = Simulation(build((), Compiled({"p": unset})), plugins, seed)
     run.start("p", {"n": n})
     assert {row.status for row in run.jobs.values()} == {JobStatus.SUCCEEDED}
     assert {scope.state for scope in run.scopes.values()} == {"ended"}
@@ -304,6 +306,6 @@ def test_any_pipeline_runs_to_its_end_with_exact_lineage_in_any_order(steps, see
             assert row.accumulated["ductile"]["origin"] == above["ductile"]["origin"]
             for key, value in above.items():
                 assert key == "ductile" or are_equal(row.accumulated[key], value)
-    orders = House(run.router, run.plugins, seed + 1)
+    orders = Simulation(run.router, run.plugins, seed + 1)
     orders.start("p", {"n": n})
     assert orders.ran() == run.ran()

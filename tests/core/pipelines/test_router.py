@@ -225,15 +225,15 @@ def test_an_event_starts_the_pipelines_whose_on_it_is():
 
 
 def test_a_pipelines_own_if_can_read_the_emitters_context_and_may_fail():
-    told = {"path": "context.tier", "op": "eq", "value": "W"}
+    condition = {"path": "context.tier", "op": "eq", "value": "W"}
     dear = {"path": "payload.x", "op": "regex", "value": "a*"}
     table = router(
-        pipeline(A, name="told", on="x", **{"if": told}),
+        pipeline(A, name="condition", on="x", **{"if": condition}),
         pipeline(A, name="dear", on="x", **{"if": dear}),
     )
     source = done(context={**context(), "tier": "W"})
     routing = table.route(source, (event("x", {"x": "a" * 2_000_000}),))
-    assert [i.pipeline for i in routing.intents if isinstance(i, StartPipeline)] == ["told"]
+    assert [i.pipeline for i in routing.intents if isinstance(i, StartPipeline)] == ["condition"]
     assert "too long for regex" in routing.unrouted[0].reason
 
 

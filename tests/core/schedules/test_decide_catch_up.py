@@ -160,12 +160,12 @@ class TestCatchUp:
     def test_of_years_of_cron_slots_the_newest_are_told(self, expr: str) -> None:
         rule, now = Cron(expr), at("2036-05-20T12:34:56")
         decision = due(entry(rule), replace(SEEN, boot=now), now)
-        told = [passed.slot for passed in decision.passed]
-        told += [run.slot for run in decision.fires]
-        assert len(told) == (10 if expr == "0 0 1 1 *" else LOOKED_BACK)
-        for earlier, later in pairwise(told):
+        times = [passed.slot for passed in decision.passed]
+        times += [run.slot for run in decision.fires]
+        assert len(times) == (10 if expr == "0 0 1 1 *" else LOOKED_BACK)
+        for earlier, later in pairwise(times):
             assert next_after(expr, earlier, UTC_ZONE) == later
-        following = next_after(expr, told[-1], UTC_ZONE)
+        following = next_after(expr, times[-1], UTC_ZONE)
         assert following is not None
         assert following > now
 

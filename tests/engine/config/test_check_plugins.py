@@ -1,4 +1,4 @@
-"""Names in a configuration that no plugin bears out are told when it is loaded."""
+"""Names in a configuration without a plugin are reported when it is loaded."""
 
 from __future__ import annotations
 
@@ -67,21 +67,23 @@ class TestWebhooks:
 
 class TestScopes:
     @pytest.mark.parametrize(
-        ("scope", "told"),
+        ("scope", "expected"),
         [
             ("job:ro", "there is no plugin 'job'; did you mean 'jobs'?"),
             ("*:ro", "there is no plugin '*'"),
             ("wathcer:rw", "did you mean 'watcher'?"),
         ],
     )
-    def test_one_that_opens_nothing_is_warned_of(self, site: Site, scope: str, told: str) -> None:
+    def test_scope_that_allows_nothing_is_warned_about(
+        self, site: Site, scope: str, expected: str
+    ) -> None:
         site.plugin("watcher", OK)
         inline = {"token": "a-token-0123456789", "scopes": ["watcher:ro", scope]}
         site.settings["api"] = {"auth": {"tokens": [inline]}}
         [problem] = problems(site)
         assert problem.severity is Severity.WARNING
         assert problem.message.startswith(f"{scope} grants nothing: ")
-        assert told in problem.message
+        assert expected in problem.message
         assert problem.path == ("api", "auth", "tokens", 0, "scopes")
         assert problem.line is not None
 

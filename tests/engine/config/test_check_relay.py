@@ -1,4 +1,4 @@
-"""What could never work between gateways is told when the configuration is loaded."""
+"""Relay settings that can never work are reported when the configuration is loaded."""
 
 from __future__ import annotations
 

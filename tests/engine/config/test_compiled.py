@@ -16,7 +16,7 @@ def built(site: Site, loaded: Loaded | None = None) -> CompiledConfig:
     return build(loaded or site.load(), boot_marker="", environ=site.environ)
 
 
-def told(compiled: CompiledConfig) -> list[str]:
+def warnings_of(compiled: CompiledConfig) -> list[str]:
     return [str(warning) for warning in compiled.warnings]
 
 
@@ -39,7 +39,7 @@ def test_what_a_webhook_brings_can_be_named_as_a_source(site: Site, path: str, s
 def test_what_discovery_warns_of_is_among_the_warnings(site: Site) -> None:
     site.plugin("echo", OK).rename(site.plugins / "other")
     found = f"{site.plugins}/other contains a plugin with a different name, echo"
-    assert any(text.startswith(found) for text in told(built(site)))
+    assert any(text.startswith(found) for text in warnings_of(built(site)))
 
 
 def test_more_at_once_than_the_manifest_calls_safe_is_warned_of(site: Site) -> None:
@@ -56,7 +56,7 @@ def test_more_at_once_than_the_manifest_calls_safe_is_warned_of(site: Site) -> N
 def test_what_the_manifest_does_not_object_to_is_not_warned_of(site: Site) -> None:
     unsafe(site, parallelism=1)
     site.plugin("other", OK, parallelism=3)
-    assert told(built(site)) == []
+    assert warnings_of(built(site)) == []
 
 
 class TestSeal:
@@ -74,13 +74,13 @@ class TestSeal:
         site.plugin("echo", OK)
         self.seal(site, strict_mode=True)
         compiled = built(site)
-        assert (told(compiled), list(compiled.registry.plugins)) == ([], ["echo"])
+        assert (warnings_of(compiled), list(compiled.registry.plugins)) == ([], ["echo"])
 
     def test_one_that_has_changed_is_warned_of(self, site: Site) -> None:
         site.plugin("echo", OK)
         self.seal(site)
         site.plugin("echo", "true\n")
-        [warning] = told(built(site))
+        [warning] = warnings_of(built(site))
         assert warning.startswith("plugin echo: it has changed since it was sealed")
         assert warning.endswith("run: ductile config lock")
 
@@ -89,7 +89,7 @@ class TestSeal:
         self.seal(site)
         site.plugin("late", OK)
         site.settings["plugins"].pop("late")
-        [warning] = told(built(site))
+        [warning] = warnings_of(built(site))
         assert warning.startswith("plugin late: it is not sealed")
 
     def test_in_strict_mode_it_is_refused(self, site: Site) -> None:
@@ -108,14 +108,14 @@ class TestSeal:
         theirs = [{"name": "echo", "enabled": True, "entrypoint_hash": "0" * 64}]
         create_seal(site.write(), plugin_fingerprints=theirs).write(FakeClock().now())
         compiled = built(site)
-        assert (told(compiled), list(compiled.registry.plugins)) == ([], ["echo"])
+        assert (warnings_of(compiled), list(compiled.registry.plugins)) == ([], ["echo"])
 
     def test_what_was_loaded_without_its_seal_is_held_against_none(self, site: Site) -> None:
         site.plugin("echo", OK)
         self.seal(site)
         site.plugin("echo", "true\n")
         unsealed = load(site.write(), environ=site.environ, seal=False)
-        assert told(built(site, unsealed)) == []
+        assert warnings_of(built(site, unsealed)) == []
 
 
 class TestHooksThatNeverFire:

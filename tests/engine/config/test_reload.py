@@ -32,25 +32,25 @@ ANSWER_CONFIG = (
 )
 
 
-def reloaded(site: Site, house: Running) -> None:
+def reloaded(site: Site, site_run: Running) -> None:
     site.write()
-    house.gateway.reload()
+    site_run.gateway.reload()
 
 
-def refused(site: Site, house: Running) -> list[str]:
+def refused(site: Site, site_run: Running) -> list[str]:
     site.write()
     with pytest.raises(ConfigError) as caught:
-        house.gateway.reload()
+        site_run.gateway.reload()
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_a_changed_config_reaches_the_next_job(site: Site) -> None:
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
-    with site.running() as house:
-        assert house.run("echo")["result"]["result"] == 1
+    with site.running() as site_run:
+        assert site_run.run("echo")["result"]["result"] == 1
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
-        reloaded(site, house)
-        assert house.run("echo")["result"]["result"] == 2
+        reloaded(site, site_run)
+        assert site_run.run("echo")["result"]["result"] == 2
 
 
 def test_a_job_that_runs_keeps_what_it_was_started_with(site: Site) -> None:
@@ -61,32 +61,32 @@ def test_a_job_that_runs_keeps_what_it_was_started_with(site: Site) -> None:
         "print(json.dumps({'status': 'ok', 'result': r['config']['v']}))\n"
     )
     site.plugin("echo", script, config={"v": 1})
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as site_run:
+        id = site_run.put("echo")
         gate.arrived()
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
-        reloaded(site, house)
+        reloaded(site, site_run)
         gate.open()
-        job = house.ended(id)
+        job = site_run.ended(id)
         assert job["result"]["result"] == 1
         assert job["started_snapshot_id"] == job["enqueued_snapshot_id"]
-        again = house.put("echo")
+        again = site_run.put("echo")
         gate.arrived()
         gate.open()
-        assert house.ended(again)["started_snapshot_id"] != job["started_snapshot_id"]
+        assert site_run.ended(again)["started_snapshot_id"] != job["started_snapshot_id"]
 
 
 def test_a_running_job_of_a_plugin_that_is_removed_is_finished(site: Site) -> None:
     gate = site.gate()
     directory = site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
-        id = house.put("echo")
+    with site.running() as site_run:
+        id = site_run.put("echo")
         gate.arrived()
         directory.rename(site.folder / "away")
         del site.settings["plugins"]["echo"]
-        reloaded(site, house)
+        reloaded(site, site_run)
         gate.open()
-        assert house.ended(id)["status"] == "succeeded"
+        assert site_run.ended(id)["status"] == "succeeded"
 
 
 def test_queued_jobs_of_a_plugin_that_is_removed_are_dead(site: Site) -> None:
@@ -94,17 +94,17 @@ def test_queued_jobs_of_a_plugin_that_is_removed_are_dead(site: Site) -> None:
     site.settings["service"]["max_workers"] = 1
     site.plugin("busy", gate.script() + OK)
     directory = site.plugin("echo", OK)
-    with site.running() as house:
-        blocker = house.put("busy")
+    with site.running() as site_run:
+        blocker = site_run.put("busy")
         gate.arrived()
-        id = house.put("echo")
+        id = site_run.put("echo")
         directory.rename(site.folder / "away")
         del site.settings["plugins"]["echo"]
-        reloaded(site, house)
-        job = house.ended(id)
+        reloaded(site, site_run)
+        job = site_run.ended(id)
         assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
         gate.open()
-        house.ended(blocker)
+        site_run.ended(blocker)
 
 
 def test_queued_jobs_of_a_plugin_that_is_disabled_are_dead(site: Site) -> None:
@@ -112,15 +112,15 @@ def test_queued_jobs_of_a_plugin_that_is_disabled_are_dead(site: Site) -> None:
     site.settings["service"]["max_workers"] = 1
     site.plugin("busy", gate.script() + OK)
     site.plugin("echo", OK)
-    with site.running() as house:
-        blocker = house.put("busy")
+    with site.running() as site_run:
+        blocker = site_run.put("busy")
         gate.arrived()
-        id = house.put("echo")
+        id = site_run.put("echo")
         site.settings["plugins"]["echo"]["enabled"] = False
-        reloaded(site, house)
-        assert house.ended(id)["last_error"] == "plugin disabled"
+        reloaded(site, site_run)
+        assert site_run.ended(id)["last_error"] == "plugin disabled"
         gate.open()
-        house.ended(blocker)
+        site_run.ended(blocker)
 
 
 EMIT = """echo '{"status": "ok", "result": "x", "events": [{"type": "seen", "payload": {}}]}'"""
@@ -140,30 +140,30 @@ def test_jobs_that_come_to_a_disabled_plugin_are_dead_and_say_why(
     site.plugin("source", EMIT)
     site.plugin("echo", OK)
     site.settings |= way
-    with site.running() as house:
+    with site.running() as site_run:
         site.settings["plugins"]["echo"]["enabled"] = False
-        reloaded(site, house)
-        source = house.put("source")
-        ended = house.notice("job.dead")
-        job = house.job(ended.job_id or "")
+        reloaded(site, site_run)
+        source = site_run.put("source")
+        ended = site_run.notice("job.dead")
+        job = site_run.job(ended.job_id or "")
         assert (job["plugin"], job["status"], job["last_error"]) == (
             "echo",
             "dead",
             "plugin disabled",
         )
-        assert house.ended(source)["status"] == "succeeded"
+        assert site_run.ended(source)["status"] == "succeeded"
 
 
 def test_a_dead_job_of_a_disabled_plugin_runs_once_it_is_enabled_and_retried(site: Site) -> None:
     site.plugin("echo", OK, enabled=False)
-    with site.running() as house:
-        id = house.put("echo")
-        assert house.ended(id)["last_error"] == "plugin disabled"
+    with site.running() as site_run:
+        id = site_run.put("echo")
+        assert site_run.ended(id)["last_error"] == "plugin disabled"
         site.settings["plugins"]["echo"]["enabled"] = True
-        reloaded(site, house)
-        gateway = house.gateway
+        reloaded(site, site_run)
+        gateway = site_run.gateway
         gateway.ledger.write(operate.JobRetry(gateway, id))
-        assert house.ended(id)["status"] == "succeeded"
+        assert site_run.ended(id)["status"] == "succeeded"
 
 
 def test_queued_jobs_of_a_plugin_that_is_merely_refused_wait(site: Site) -> None:
@@ -171,33 +171,33 @@ def test_queued_jobs_of_a_plugin_that_is_merely_refused_wait(site: Site) -> None
     site.settings["service"]["max_workers"] = 1
     site.plugin("busy", gate.script() + OK)
     directory = site.plugin("echo", OK)
-    with site.running() as house:
-        blocker = house.put("busy")
+    with site.running() as site_run:
+        blocker = site_run.put("busy")
         gate.arrived()
-        id = house.put("echo")
+        id = site_run.put("echo")
         (directory / "run").chmod(0o644)
-        reloaded(site, house)
+        reloaded(site, site_run)
         gate.open()
-        house.ended(blocker)
-        assert house.job(id)["status"] == "queued"
+        site_run.ended(blocker)
+        assert site_run.job(id)["status"] == "queued"
         (directory / "run").chmod(0o755)
-        reloaded(site, house)
-        assert house.ended(id)["status"] == "succeeded"
+        reloaded(site, site_run)
+        assert site_run.ended(id)["status"] == "succeeded"
 
 
 def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(site: Site) -> None:
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
-    with site.running() as house:
-        before = house.gateway.compiled
+    with site.running() as site_run:
+        before = site_run.gateway.compiled
         site.settings["service"]["tick_interval"] = "soon"
         site.settings["plugins"]["echo"] |= {"config": {"v": 2}, "paralelism": 3}
         site.settings["nonsense"] = 1
-        problems = refused(site, house)
+        problems = refused(site, site_run)
         assert len(problems) >= 3
         for word in ("tick_interval", "paralelism", "nonsense"):
             assert any(word in problem for problem in problems)
-        assert house.gateway.compiled is before
-        assert house.run("echo")["result"]["result"] == 1
+        assert site_run.gateway.compiled is before
+        assert site_run.run("echo")["result"]["result"] == 1
 
 
 @pytest.mark.parametrize(
@@ -213,20 +213,20 @@ def test_what_takes_a_restart_is_refused_in_clear_words(
     site: Site, section: str, key: str, value: object
 ) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.settings.setdefault(section, {})[key] = value
-        problems = refused(site, house)
+        problems = refused(site, site_run)
         assert any(f"{section}.{key}" in problem and "start" in problem for problem in problems)
-        assert house.run("echo")["status"] == "succeeded"
+        assert site_run.run("echo")["status"] == "succeeded"
 
 
 def test_what_takes_a_restart_is_told_with_its_place(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.settings["service"]["max_workers"] = 7
         path = site.write()
         with pytest.raises(ConfigError) as caught:
-            house.gateway.reload()
+            site_run.gateway.reload()
         (problem,) = caught.value.problems
         lines = path.read_text().splitlines()
         assert problem.line is not None
@@ -237,13 +237,13 @@ def test_what_takes_a_restart_is_told_with_its_place(site: Site) -> None:
 
 def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.settings["state"] = {"url": "postgresql://me:pw@db/x", "dir": str(site.state)}
         site.write()
         with pytest.raises(ConfigError) as caught:
-            house.gateway.reload()
-        told = next(p for p in caught.value.problems if p.path == ("state", "url"))
-        assert (told.found, told.line is not None) == ("another database", True)
+            site_run.gateway.reload()
+        problem = next(p for p in caught.value.problems if p.path == ("state", "url"))
+        assert (problem.found, problem.line is not None) == ("another database", True)
         assert not any("pw" in str(problem) for problem in caught.value.problems)
 
 
@@ -258,28 +258,28 @@ def test_whoever_names_another_ledger_is_told_that_none_is_moved_and_how_to(
     site: Site, key: str, state: dict[str, str]
 ) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.settings["state"] = state
         site.write()
         with pytest.raises(ConfigError) as caught:
-            house.gateway.reload()
-        told = next(p.message for p in caught.value.problems if p.path == ("state", key))
+            site_run.gateway.reload()
+        problem = next(p.message for p in caught.value.problems if p.path == ("state", key))
         for words in ("start it again", "is not moved", "ductile system backup COPY", "restore"):
-            assert words in told
+            assert words in problem
 
 
 def test_a_setting_that_names_no_ledger_is_refused_without_a_word_of_it(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.settings["service"]["max_workers"] = 7
-        [problem] = refused(site, house)
+        [problem] = refused(site, site_run)
         assert "ledger" not in problem
 
 
 @pytest.mark.parametrize("damage", ["missing", "directory", "binary", "empty-map", "unterminated"])
 def test_a_config_file_that_cannot_be_read_is_refused(site: Site, damage: str) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         path = site.write()
         path.unlink()
         if damage == "directory":
@@ -291,8 +291,8 @@ def test_a_config_file_that_cannot_be_read_is_refused(site: Site, damage: str) -
         elif damage == "unterminated":
             path.write_text("{")
         with pytest.raises(ConfigError):
-            house.gateway.reload()
-        assert house.run("echo")["status"] == "succeeded"
+            site_run.gateway.reload()
+        assert site_run.run("echo")["status"] == "succeeded"
 
 
 def test_a_gateway_that_was_started_on_a_file_reloads_that_file(site: Site) -> None:
@@ -304,60 +304,60 @@ def test_a_gateway_that_was_started_on_a_file_reloads_that_file(site: Site) -> N
 
     path = written()
     gateway = Gateway(load(path, environ=site.environ), environ=site.environ)  # type: ignore[arg-type]
-    house = Running(gateway)
+    site_run = Running(gateway)
     try:
         gateway.open()
         gateway.start()
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
         written()
         gateway.reload()
-        assert house.run("echo")["result"]["result"] == 2
+        assert site_run.run("echo")["result"]["result"] == 2
     finally:
-        house.end()
+        site_run.end()
 
 
 def test_a_plugin_that_a_reload_brings_can_be_run(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.plugin("fresh", OK)
-        reloaded(site, house)
-        assert house.run("fresh")["status"] == "succeeded"
+        reloaded(site, site_run)
+        assert site_run.run("fresh")["status"] == "succeeded"
 
 
 def test_a_new_parallelism_holds_from_then_on(site: Site) -> None:
     gate = site.gate()
     site.plugin("echo", gate.script() + OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.settings["plugins"]["echo"]["parallelism"] = 1
-        reloaded(site, house)
-        ids = [house.put("echo") for _ in range(2)]
+        reloaded(site, site_run)
+        ids = [site_run.put("echo") for _ in range(2)]
         gate.arrived()
-        assert [house.job(id)["status"] for id in ids] == ["running", "queued"]
+        assert [site_run.job(id)["status"] for id in ids] == ["running", "queued"]
         gate.open(2)
         gate.arrived()
         for id in ids:
-            house.ended(id)
+            site_run.ended(id)
 
 
 def test_ten_reloads_under_load_lose_nothing(site: Site) -> None:
     counts = site.folder / "counts"
     site.plugin("echo", f"echo x >> {counts}\n{OK}", config={"v": 0})
-    with site.running() as house:
+    with site.running() as site_run:
         ids: list[str] = []
         done = threading.Event()
 
         def produce() -> None:
             while not done.is_set() and len(ids) < 400:
-                ids.append(house.put("echo"))
+                ids.append(site_run.put("echo"))
 
         producer = threading.Thread(target=produce)
         producer.start()
         for n in range(10):
             site.settings["plugins"]["echo"]["config"] = {"v": n}
-            reloaded(site, house)
+            reloaded(site, site_run)
         done.set()
         producer.join(WAIT_LIMIT)
-        jobs = [house.ended(id) for id in ids]
+        jobs = [site_run.ended(id) for id in ids]
     assert ids
     assert {job["status"] for job in jobs} == {"succeeded"}
     assert {job["attempt"] for job in jobs} == {1}
@@ -366,14 +366,14 @@ def test_ten_reloads_under_load_lose_nothing(site: Site) -> None:
 
 def test_two_reloads_at_once_are_one_after_the_other(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.write()
         errors: list[BaseException] = []
 
         def reload() -> None:
             try:
-                house.gateway.reload()
-            except BaseException as error:  # noqa: BLE001 - told below
+                site_run.gateway.reload()
+            except BaseException as error:  # noqa: BLE001 - asserted below
                 errors.append(error)
 
         threads = [threading.Thread(target=reload) for _ in range(4)]
@@ -382,7 +382,7 @@ def test_two_reloads_at_once_are_one_after_the_other(site: Site) -> None:
         for thread in threads:
             thread.join(WAIT_LIMIT)
         assert errors == []
-        assert house.run("echo")["status"] == "succeeded"
+        assert site_run.run("echo")["status"] == "succeeded"
 
 
 class Refusing:
@@ -409,8 +409,8 @@ class Refusing:
 def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site: Site) -> None:
     """SIGHUP on a full disk: the gateway goes on with what it has."""
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
-    with site.running() as house:
-        gateway = house.gateway
+    with site.running() as site_run:
+        gateway = site_run.gateway
         before = gateway.compiled
         refusing = Refusing(gateway.ledger)
         site.settings["plugins"]["echo"]["config"] = {"v": 2}
@@ -422,7 +422,7 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
         assert gateway.compiled is before
         assert log._sink.redactor is before.redactor
         gateway.reload()
-        assert house.run("echo")["result"]["result"] == 2
+        assert site_run.run("echo")["result"]["result"] == 2
 
 
 def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
@@ -430,7 +430,7 @@ def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
 ) -> None:
     """Else jobs of a new plugin would wait for an `init` that nobody has queued."""
     site.plugin("echo", OK)
-    with site.running() as house:
+    with site.running() as site_run:
         site.plugin("fresh", OK, commands=("poll", "init"), schedule={"every": "1h"})
         site.write()
 
@@ -440,18 +440,18 @@ def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
 
         patch = pytest.MonkeyPatch()
         patch.setattr(startup, "end_jobs_of_removed_plugins", refused)
-        house.gateway.reload()
-        until(lambda: "job.succeeded" in {kind for kind, _ in house.list_notices()})
-        assert house.run("fresh")["status"] == "succeeded"
-        assert ("fresh", "default") in house.gateway.scheduler._entries
+        site_run.gateway.reload()
+        until(lambda: "job.succeeded" in {kind for kind, _ in site_run.list_notices()})
+        assert site_run.run("fresh")["status"] == "succeeded"
+        assert ("fresh", "default") in site_run.gateway.scheduler._entries
 
 
 def test_an_init_that_ends_during_a_reload_counts_for_what_is_adopted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.plugin("echo", OK, commands=("poll", "init"))
-    with site.opened() as house:
-        gateway = house.gateway
+    with site.opened() as site_run:
+        gateway = site_run.gateway
         [plugin] = gateway.compiled.needs_init()
         ended = threading.Thread(target=gateway.config.init_ended, args=(init_of(plugin),))
         uninitialised = plugin_init.uninitialised
@@ -481,19 +481,19 @@ def test_a_reload_is_not_undone_by_due_times_that_are_worked_out_anew(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.plugin("echo", OK, schedule={"every": "1h"})
-    with site.opened() as house:
-        scheduler, clock = house.gateway.scheduler, house.gateway.clock
-        before = house.gateway.compiled
+    with site.opened() as site_run:
+        scheduler, clock = site_run.gateway.scheduler, site_run.gateway.clock
+        before = site_run.gateway.compiled
         site.plugin("other", OK, schedule={"every": "1h"})
         del site.settings["plugins"]["echo"]["schedule"]
         site.write()
-        reloading = threading.Thread(target=house.gateway.reload)
+        reloading = threading.Thread(target=site_run.gateway.reload)
         ensure = scheduler._ensure
 
         def meanwhile(*about: Any) -> None:
             monkeypatch.setattr(scheduler, "_ensure", ensure)
             reloading.start()
-            until(lambda: house.gateway.compiled is not before)
+            until(lambda: site_run.gateway.compiled is not before)
             ensure(*about)
 
         monkeypatch.setattr(scheduler, "_ensure", meanwhile)
@@ -505,13 +505,13 @@ def test_a_reload_is_not_undone_by_due_times_that_are_worked_out_anew(
 
 def test_a_close_that_cannot_write_still_gives_the_directory_back(site: Site) -> None:
     site.plugin("echo", OK)
-    with site.running() as house:
-        house.run("echo")
-        refusing = Refusing(house.gateway.ledger)
+    with site.running() as site_run:
+        site_run.run("echo")
+        refusing = Refusing(site_run.gateway.ledger)
         with refusing.full(), contextlib.suppress(LedgerFull):
-            house.end()
+            site_run.end()
         given_back = find_running_pid(site.state) is None
-        house.abandon()
+        site_run.abandon()
         assert given_back
-    with site.running() as house:
-        assert house.run("echo")["status"] == "succeeded"
+    with site.running() as site_run:
+        assert site_run.run("echo")["status"] == "succeeded"

@@ -178,8 +178,8 @@ def test_healthz_is_public_with_details_for_local_callers(api: ApiHarness) -> No
 )
 def test_loopback_addresses_are_local(api: ApiHarness, client: tuple[str, int], near: bool) -> None:
     assert is_from_this_machine({"client": client}) is near
-    told = json.loads(asyncio.run(check_health(api.gateway, details=near)).body)
-    assert (told.keys() == {"status"}) is not near
+    body = json.loads(asyncio.run(check_health(api.gateway, details=near)).body)
+    assert (body.keys() == {"status"}) is not near
 
 
 @pytest.mark.parametrize("near", [True, False])
@@ -191,7 +191,7 @@ def test_healthz_returns_503_if_the_ledger_fails(
 
     monkeypatch.setattr(api.gateway.ledger, "read", broken)
     answer = asyncio.run(check_health(api.gateway, details=near))
-    told = json.loads(answer.body)
-    assert (answer.status_code, told["status"]) == (503, "error")
-    assert (told.get("error") == "the disk is gone") is near
-    assert (told.keys() == {"status"}) is not near
+    body = json.loads(answer.body)
+    assert (answer.status_code, body["status"]) == (503, "error")
+    assert (body.get("error") == "the disk is gone") is near
+    assert (body.keys() == {"status"}) is not near

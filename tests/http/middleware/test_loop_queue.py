@@ -54,8 +54,8 @@ def test_burst_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_failing_receiver_does_not_affect_the_others() -> None:
     async def main() -> list[str]:
-        box, loop, told = LoopQueue.current(), asyncio.get_running_loop(), []
-        loop.set_exception_handler(lambda _, about: told.append(str(about["exception"])))
+        box, loop, errors = LoopQueue.current(), asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, about: errors.append(str(about["exception"])))
         good: asyncio.Future[int] = loop.create_future()
 
         def bad(*_: object) -> None:
@@ -64,7 +64,7 @@ def test_failing_receiver_does_not_affect_the_others() -> None:
         box.put(bad, 1, None)
         box.put(resolve_future(good), 2, None)
         assert await asyncio.wait_for(good, 10) == 2
-        return told
+        return errors
 
     assert asyncio.run(main()) == ["a bug"]
 

@@ -45,8 +45,8 @@ def test_job_that_starts_meanwhile_is_not_cancelled_as_queued(
         monkeypatch.setattr(bulk, "_end_queued", late)
         answer = api.ask("POST", "/jobs/cancel", {"filter": {"status": "queued"}}).json
         assert answer["jobs"] == [third]
-        told = {"job_id": second, "error": f"job {second} is running now", "code": "refused"}
-        assert answer["refused"] == [told]
+        refusal = {"job_id": second, "error": f"job {second} is running now", "code": "refused"}
+        assert answer["refused"] == [refusal]
         assert status(api, second) == "running"
 
 

@@ -66,9 +66,9 @@ def test_both_nodes_stream_the_same_events_in_the_same_order(nodes: Nodes) -> No
         subscribed(nodes[1], "?topic=numbers") as two,
     ):
         posted = post_many(nodes, "live")
-        told = [[subscriber.next()["event"] for _ in range(COUNT)] for subscriber in (one, two)]
-    assert set(told[0]) == posted
-    assert told[0] == told[1]
+        received = [[subscriber.next()["event"] for _ in range(COUNT)] for subscriber in (one, two)]
+    assert set(received[0]) == posted
+    assert received[0] == received[1]
 
 
 def test_stream_resumes_on_another_node_without_gaps_or_repeats(
@@ -76,14 +76,14 @@ def test_stream_resumes_on_another_node_without_gaps_or_repeats(
 ) -> None:
     with subscribed(nodes[0], "?topic=numbers") as subscriber, ThreadPoolExecutor(1) as pool:
         posting = pool.submit(post_many, nodes, "hop")
-        told = [subscriber.next()]
-        while len(told) < COUNT:
-            last = told[-1]["id"]
-            node = nodes[len(told) % 2]
+        received = [subscriber.next()]
+        while len(received) < COUNT:
+            last = received[-1]["id"]
+            node = nodes[len(received) % 2]
             with subscribed(node, "?topic=numbers", Last_Event_ID=last) as again:
-                told += [again.next() for _ in range(min(23, COUNT - len(told)))]
+                received += [again.next() for _ in range(min(23, COUNT - len(received)))]
         posted = posting.result()
-    names = [event["event"] for event in told]
+    names = [event["event"] for event in received]
     assert len(set(names)) == len(names)
     assert set(names) == posted
 

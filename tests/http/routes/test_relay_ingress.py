@@ -73,37 +73,37 @@ def send(api: ApiHarness, body: Any, **more: Any) -> Answer:
     return api.ask("POST", path, raw, token=None, headers=signed(api, raw, **more))
 
 
-def jobs_of(api: ApiHarness, told: dict[str, Any]) -> list[dict[str, Any]]:
+def jobs_of(api: ApiHarness, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The jobs that an accepted event has created."""
     listing = api.ask("GET", "/jobs?submitted_by=relay&limit=100").json["jobs"]
-    return [api.ask("GET", f"/job/{job['job_id']}").json for job in listing if job_of(job, told)]
+    return [api.ask("GET", f"/job/{job['job_id']}").json for job in listing if job_of(job, body)]
 
 
-def job_of(job: dict[str, Any], told: dict[str, Any]) -> bool:
-    return bool(job["source_event_id"] == told["receiver_event_id"])
+def job_of(job: dict[str, Any], body: dict[str, Any]) -> bool:
+    return bool(job["source_event_id"] == body["receiver_event_id"])
 
 
 def test_relayed_event_is_accepted_and_routed_as_a_root_event(api: ApiHarness) -> None:
     answer = send(api, envelope("e-root"))
     assert answer.status == 202
-    told = answer.json
-    assert told.keys() == {"status", "peer", "event_type", "receiver_event_id", "job_id"}
-    assert (told["status"], told["peer"]) == ("accepted", "home")
-    assert told["event_type"] == "backup.ready"
-    job = api.ask("GET", f"/job/{told['job_id']}").json
+    body = answer.json
+    assert body.keys() == {"status", "peer", "event_type", "receiver_event_id", "job_id"}
+    assert (body["status"], body["peer"]) == ("accepted", "home")
+    assert body["event_type"] == "backup.ready"
+    job = api.ask("GET", f"/job/{body['job_id']}").json
     assert job["submitted_by"] == "relay"
     assert job["parent_job_id"] is None
-    assert job["source_event_id"] == told["receiver_event_id"]
+    assert job["source_event_id"] == body["receiver_event_id"]
 
 
 def test_relayed_event_starts_routes_and_pipelines(api: ApiHarness) -> None:
-    told = send(api, envelope("e-both")).json
-    assert sorted(job["pipeline"] or "" for job in jobs_of(api, told)) == ["", "offsite"]
+    body = send(api, envelope("e-both")).json
+    assert sorted(job["pipeline"] or "" for job in jobs_of(api, body)) == ["", "offsite"]
 
 
 def test_allowed_baggage_is_in_the_context(api: ApiHarness) -> None:
-    told = send(api, envelope("e-baggage")).json
-    [job] = [job for job in jobs_of(api, told) if job["pipeline"]]
+    body = send(api, envelope("e-baggage")).json
+    [job] = [job for job in jobs_of(api, body) if job["pipeline"]]
 
     def tree() -> str:
         return json.dumps(api.ask("GET", f"/job/{job['job_id']}/tree").json)
@@ -155,8 +155,8 @@ def test_duplicate_event_returns_the_existing_job(
 
 
 def test_routed_job_has_the_baggage(api: ApiHarness) -> None:
-    told = send(api, envelope("e-routed")).json
-    [job] = [job for job in jobs_of(api, told) if not job["pipeline"]]
+    body = send(api, envelope("e-routed")).json
+    [job] = [job for job in jobs_of(api, body) if not job["pipeline"]]
     ledger = api.gateway.ledger
     row = ledger.read(lambda tx: read.load_job(tx, job["job_id"]))
     assert row is not None
@@ -285,9 +285,9 @@ def test_event_with_an_unknown_commit_is_not_accepted_and_can_be_repeated(
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "submit", lost)
         assert send(api, event).status == 503
-    told = send(api, event).json
-    assert told.get("duplicate", False) is committed
-    assert len(jobs_of(api, told)) == 2
+    body = send(api, event).json
+    assert body.get("duplicate", False) is committed
+    assert len(jobs_of(api, body)) == 2
 
 
 def test_token_does_not_replace_the_signature(api: ApiHarness) -> None:
@@ -369,7 +369,7 @@ def test_peer_cannot_send_to_the_path_of_another_peer() -> None:
         body = json.dumps(envelope("e-shared")).encode()
         headers = signed(api, body, path="/ingest/peer/other", peer="other")
         for name in ("other", "home"):
-            told = {**headers, "X-Ductile-Peer": name}
-            assert api.ask("POST", PATH, body, token=None, headers=told).status == 403
+            renamed = {**headers, "X-Ductile-Peer": name}
+            assert api.ask("POST", PATH, body, token=None, headers=renamed).status == 403
         warnings = [str(warning) for warning in api.gateway.compiled.warnings]
         assert any("the secret of peer home too" in warning for warning in warnings)

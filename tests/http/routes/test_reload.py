@@ -82,8 +82,8 @@ def test_synchronous_calls_and_streams_survive_a_reload(
         answer = caller.answer()
         assert (answer.status, answer.json["status"]) == (200, "succeeded")
         assert answer.json["result"]["result"] == "slept"
-        told = [subscriber.next()["event"] for _ in range(3)]
-        assert told == ["job.queued", "job.started", "job.succeeded"]
+        received = [subscriber.next()["event"] for _ in range(3)]
+        assert received == ["job.queued", "job.started", "job.succeeded"]
 
 
 def test_raised_limit_admits_more_calls_at_once(

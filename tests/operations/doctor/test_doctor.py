@@ -41,8 +41,8 @@ def place(site: Site) -> Site:
 
 
 def test_with_a_gateway_that_is_well_nothing_is_wrong(place: Site) -> None:
-    with run_with_socket(place) as (house, asking):
-        house.run("echo")
+    with run_with_socket(place) as (site_run, asking):
+        site_run.run("echo")
         assert examine(place, **asking) == []
 
 
@@ -275,9 +275,9 @@ def test_line_ends_that_hide_the_interpreter(place: Site) -> None:
 
 def test_a_plugin_whose_init_fails_and_the_jobs_that_wait_for_it(place: Site) -> None:
     place.plugin("late", "exit 1", commands=("init", "poll"))
-    with run_with_socket(place) as (house, asking):
-        until(lambda: "failed" in house.gateway.unready.get("late", ""))
-        house.put("late")
+    with run_with_socket(place) as (site_run, asking):
+        until(lambda: "failed" in site_run.gateway.unready.get("late", ""))
+        site_run.put("late")
         found = examine(place, **asking)
     assert find_one(found, "plugin late is not ready").severity is ERROR
     waiting = find_one(found, "queued jobs of late: 1")
@@ -287,8 +287,8 @@ def test_a_plugin_whose_init_fails_and_the_jobs_that_wait_for_it(place: Site) ->
 def test_a_refusal_that_only_the_running_gateway_has_is_over_after_a_reload(place: Site) -> None:
     entrypoint = place.plugin("late", OK) / "run"
     entrypoint.chmod(0o600)
-    with run_with_socket(place) as (house, asking):
-        house.put("late")
+    with run_with_socket(place) as (site_run, asking):
+        site_run.put("late")
         entrypoint.chmod(0o700)
         found = examine(place, **asking)
         finding = find_one(found, "the running gateway refuses plugin late")
@@ -298,7 +298,7 @@ def test_a_refusal_that_only_the_running_gateway_has_is_over_after_a_reload(plac
         waiting = find_one(found, "queued jobs of late: 1")
         assert waiting.why.startswith("the running gateway refuses the plugin: ")
         assert waiting.run == finding.run
-        house.gateway.reload()
+        site_run.gateway.reload()
         assert examine(place, **asking) == []
 
 
@@ -351,19 +351,19 @@ def test_a_lock_whose_gateway_is_dead(place: Site) -> None:
 
 
 def test_a_gateway_that_does_not_answer(place: Site) -> None:
-    with place.running() as house:
+    with place.running() as site_run:
         finding = find_one(examine(place), "does not answer on its socket")
-        assert house.run("echo")["status"] == "succeeded"
+        assert site_run.run("echo")["status"] == "succeeded"
     assert (finding.severity, finding.run) == (ERROR, f"kill {os.getpid()}")
 
 
 def test_a_gateway_that_has_not_read_the_files_again(place: Site) -> None:
-    with run_with_socket(place) as (house, asking):
+    with run_with_socket(place) as (site_run, asking):
         place.settings["service"]["dedupe_ttl"] = "1h"
         finding = find_one(examine(place, **asking), "another configuration than the files")
         assert finding.run is not None
         assert finding.run.startswith("ductile system reload")
-        house.gateway.reload()
+        site_run.gateway.reload()
         assert examine(place, **asking) == []
 
 
@@ -398,8 +398,8 @@ def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
         def ill(target: str) -> Any:
             if target != "/healthz":
                 return ask(target)
-            told = ask(target) | {"status": "error"}
-            raise LedgerError("the disk is gone", **told)
+            fields = ask(target) | {"status": "error"}
+            raise LedgerError("the disk is gone", **fields)
 
         found = examine(place, ask=ill)
     assert find_one(found, "reports an error").why == "the disk is gone"
@@ -412,12 +412,12 @@ def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
 ) -> None:
     new = NewJob("gone", command, SubmittedBy.API)
     began = datetime.now(UTC)
-    with place.opened() as house:
-        policy, tx_config = ClaimPolicy(house.gateway.boot), house.gateway.compiled.tx_config
-        house.gateway.ledger.write(
+    with place.opened() as site_run:
+        policy, tx_config = ClaimPolicy(site_run.gateway.boot), site_run.gateway.compiled.tx_config
+        site_run.gateway.ledger.write(
             lambda tx: store.enqueue_job(tx, new, tx_config, id="j", now=began)
         )
-        house.gateway.ledger.write(lambda tx: claim.start_job(tx, policy, "j", began))
+        site_run.gateway.ledger.write(lambda tx: claim.start_job(tx, policy, "j", began))
 
         def late(after: float) -> list[Finding]:
             now = began + timedelta(seconds=after)

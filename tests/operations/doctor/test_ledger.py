@@ -75,16 +75,16 @@ def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site
 
 
 def test_a_ledger_of_a_newer_version(place: Site) -> None:
-    with place.opened() as house:
-        execute(house.gateway.ledger, "INSERT INTO schema_migrations VALUES (9999, 'x', 'x')")
+    with place.opened() as site_run:
+        execute(site_run.gateway.ledger, "INSERT INTO schema_migrations VALUES (9999, 'x', 'x')")
     assert find_one(examine(place), "migration 9999 is of a newer version").severity is ERROR
 
 
 def test_a_promise_that_is_broken(place: Site) -> None:
-    with place.running() as house:
+    with place.running() as site_run:
         for _ in range(8):
-            house.run("echo")
-        execute(house.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
+            site_run.run("echo")
+        execute(site_run.gateway.ledger, "UPDATE job_queue SET completed_at = NULL")
     found = examine(place)
     assert sum("has no completed_at" in finding.what for finding in found) == ledger.MAX_SHOWN
     assert find_one(found, "3 more violations").severity is ERROR
@@ -119,10 +119,10 @@ def reader(path: Path) -> Iterator[int]:
 def test_a_process_that_keeps_the_wal_from_being_reset(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_with_socket(place) as (house, asking):
-        house.run("echo")
+    with run_with_socket(place) as (site_run, asking):
+        site_run.run("echo")
         with reader(place.state / "state.db") as pid:
-            house.run("echo")
+            site_run.run("echo")
             finding = find_one(examine(place, **asking), "holds a read transaction")
             assert (finding.severity, finding.run) == (WARNING, f"ps -o pid,lstart,cmd -p {pid}")
             assert finding.what.startswith(f"process {pid} ")
@@ -132,8 +132,8 @@ def test_a_process_that_keeps_the_wal_from_being_reset(
 
 
 def test_a_reader_that_comes_and_goes_is_no_reason_to_worry(place: Site) -> None:
-    with run_with_socket(place) as (house, asking):
-        house.run("echo")
+    with run_with_socket(place) as (site_run, asking):
+        site_run.run("echo")
         assert [f for f in examine(place, **asking) if "read transaction" in f.what] == []
 
 
@@ -175,9 +175,9 @@ def test_a_ledger_that_nobody_has_copied_for_long(place: Site) -> None:
 
 
 def test_jobs_of_a_gateway_that_was_killed(place: Site) -> None:
-    with place.opened() as house:
-        house.put("echo")
-        execute(house.gateway.ledger, "UPDATE job_queue SET status = 'running', owner = 'x'")
+    with place.opened() as site_run:
+        site_run.put("echo")
+        execute(site_run.gateway.ledger, "UPDATE job_queue SET status = 'running', owner = 'x'")
     finding = find_one(examine(place), "jobs that were running when the gateway died: 1")
     assert finding.severity is WARNING
 
@@ -185,23 +185,23 @@ def test_jobs_of_a_gateway_that_was_killed(place: Site) -> None:
 def test_a_job_that_runs_far_too_long(place: Site) -> None:
     gate = place.gate()
     place.plugin("slow", gate.script() + OK, timeouts={"poll": "40s"})
-    with run_with_socket(place) as (house, asking):
-        job_id = house.put("slow")
+    with run_with_socket(place) as (site_run, asking):
+        job_id = site_run.put("slow")
         gate.arrived()
         now = datetime.now(UTC)
         assert examine(place, now=now + timedelta(seconds=60), **asking) == []
         [finding] = examine(place, now=now + timedelta(seconds=90), **asking)
         gate.open()
-        house.ended(job_id)
+        site_run.ended(job_id)
     assert (finding.severity, finding.topic) == (ERROR, "jobs")
     assert finding.run is not None
     assert finding.run.startswith(f"ductile job cancel {job_id}")
 
 
 def test_jobs_of_a_plugin_that_is_gone(place: Site) -> None:
-    with place.opened() as house:
+    with place.opened() as site_run:
         execute(
-            house.gateway.ledger,
+            site_run.gateway.ledger,
             "INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at)"
             " VALUES ('a', 'gone', 'poll', 'queued', 'cli', '2026-02-08T10:00:00Z')",
         )
@@ -211,8 +211,8 @@ def test_jobs_of_a_plugin_that_is_gone(place: Site) -> None:
 def test_jobs_that_wait_for_very_long(place: Site) -> None:
     gate = place.gate()
     place.plugin("slow", gate.script() + OK, parallelism=1, timeouts={"poll": "2h"})
-    with run_with_socket(place) as (house, asking):
-        jobs = [house.put("slow"), house.put("slow")]
+    with run_with_socket(place) as (site_run, asking):
+        jobs = [site_run.put("slow"), site_run.put("slow")]
         gate.arrived()
         later = datetime.now(UTC) + timedelta(minutes=16)
         finding = find_one(
@@ -220,14 +220,14 @@ def test_jobs_that_wait_for_very_long(place: Site) -> None:
         )
         gate.open(2)
         for job_id in jobs:
-            house.ended(job_id)
+            site_run.ended(job_id)
     assert "at most 1 of them run at a time" in finding.why
 
 
 def open_breaker(place: Site, plugin: str) -> None:
-    with place.opened() as house:
+    with place.opened() as site_run:
         execute(
-            house.gateway.ledger,
+            site_run.gateway.ledger,
             "INSERT INTO circuit_breakers (plugin, command, state, failure_count, updated_at)"
             f" VALUES ('{plugin}', 'poll', 'open', 3, '2026')",
         )
@@ -253,8 +253,8 @@ def test_where_the_configuration_does_not_load_every_open_breaker_is_told(place:
 
 def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
     place.plugin("bad", "exit 1", retry={"max_attempts": 1})
-    with place.running() as house:
-        assert house.run("bad")["status"] == "dead"
+    with place.running() as site_run:
+        assert site_run.run("bad")["status"] == "dead"
         sql = (
             "INSERT INTO webhook_configs (id, source_identifier, event_type, agent_intent,"
             " target_session, secret) VALUES (1, 'a', 'b', 'c', 'd', 'e');"
@@ -264,7 +264,7 @@ def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
             "INSERT INTO relay_deliveries (id, instance, event_id, event_type, body, status,"
             " attempt_count, created_at) VALUES ('r', 'i', 'e', 't', '', 'dead', 9, '2026')"
         )
-        execute(house.gateway.ledger, sql)
+        execute(site_run.gateway.ledger, sql)
     found = examine(place)
     assert find_one(found, "dead jobs of the last 7 days: 1")
     assert find_one(found, "dead webhook deliveries: 1")
@@ -275,9 +275,9 @@ def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
 
 def test_a_schedule_that_is_paused(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"id": "night", "every": "1h"}])
-    with place.running() as house:
-        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
-        execute(house.gateway.ledger, "UPDATE schedule_entries SET paused = 1")
+    with place.running() as site_run:
+        until(lambda: site_run.gateway.ledger.read(lambda tx: tx.dicts("entries")))
+        execute(site_run.gateway.ledger, "UPDATE schedule_entries SET paused = 1")
     finding = find_one(examine(place), "schedule echo/night is paused")
     assert finding.run is not None
     assert finding.run.startswith("ductile schedule resume echo/night")
@@ -292,8 +292,8 @@ def test_a_schedule_of_a_plugin_that_is_not_there(place: Site) -> None:
 
 def test_a_schedule_that_has_never_fired(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"id": "rare", "cron": "0 0 29 2 *"}])
-    with place.running() as house:
-        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries")))
+    with place.running() as site_run:
+        until(lambda: site_run.gateway.ledger.read(lambda tx: tx.dicts("entries")))
     later = datetime.now(UTC) + timedelta(days=8)
     finding = find_one(examine(place, now=later), "schedule echo/rare has never fired")
     assert "0 0 29 2 *" in finding.why
@@ -307,23 +307,23 @@ def test_jobs_that_wait_for_room_for_their_files(
 
     place.settings["service"]["workspaces"] = True
     monkeypatch.setattr(Workspaces, "provide", full)
-    with place.running() as house:
-        id = house.put("echo")
-        house.notice("job.retrying", id)
-        told = explain_job(house.gateway.ledger, id, house.gateway.compiled, {})["why"]
+    with place.running() as site_run:
+        id = site_run.put("echo")
+        site_run.notice("job.retrying", id)
+        why = explain_job(site_run.gateway.ledger, id, site_run.gateway.compiled, {})["why"]
         finding = find_one(examine(place), "wait for disk space")
-        execute(house.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
+        execute(site_run.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
         find_one(examine(place), "wait for disk space")
     assert finding.severity is ERROR
     assert id in finding.what
     assert "no workspace: 12 MiB are wanted" in finding.why
-    assert told[1].endswith("after: no workspace: 12 MiB are wanted.")
+    assert why[1].endswith("after: no workspace: 12 MiB are wanted.")
 
 
 def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"id": "often", "every": "1h"}])
-    with run_with_socket(place) as (house, asking):
-        until(lambda: house.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0]["last_fire"])
+    with run_with_socket(place) as (site_run, asking):
+        until(lambda: site_run.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0]["last_fire"])
         later = datetime.now(UTC) + timedelta(hours=3)
         finding = find_one(examine(place, now=later, **asking), "was due at")
     assert finding.severity is ERROR
@@ -332,8 +332,8 @@ def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
 def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
     place: Site,
 ) -> None:
-    with place.opened() as house:
-        execute(house.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
+    with place.opened() as site_run:
+        execute(site_run.gateway.ledger, "UPDATE schema_migrations SET checksum = 'x'")
     subject = make_context(place)
     assert (subject.behind, subject.rows) == (-1, None)
     subject.close()

@@ -23,14 +23,14 @@ LAB = {
 
 
 def found(site: Site, *instances: dict[str, Any], age: timedelta) -> list[Finding]:
-    """What is told of one relay of this age to the lab, and a dead one."""
+    """The findings for one relay of this age to the lab, and a dead one."""
     now = datetime.now(UTC)
     given = SendRelay("j", "lab", "e", "made", "{}")
-    with site.opened() as house:
+    with site.opened() as site_run:
         for id in ("r-1", "dead"):
             work = lambda tx, id=id: relays.enqueue_relay(tx, given, id=id, now=now - age)  # noqa: E731
-            house.gateway.ledger.write(work)
-        house.gateway.ledger.write(_fail)
+            site_run.gateway.ledger.write(work)
+        site_run.gateway.ledger.write(_fail)
     site.settings["instances"] = list(instances)
     context = DoctorContext(site.write(), site.environ, now)
     try:

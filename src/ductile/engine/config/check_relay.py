@@ -62,7 +62,7 @@ def _instance(instance: InstanceSettings, us: str, at: Path) -> Iterator[Problem
 def _header(text: str, at: Path) -> Iterator[Problem]:
     if _HEADER.fullmatch(text) is None:
         allowed = f"1 to {LONGEST_NAME} characters of plain ASCII"
-        yield Problem("other gateways are told this in a header", at, allowed=allowed)
+        yield Problem("other gateways receive this value in a header", at, allowed=allowed)
 
 
 def _shared_secrets(settings: Settings) -> Iterator[Problem]:

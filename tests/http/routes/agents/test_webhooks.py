@@ -106,8 +106,8 @@ def test_signed_event_becomes_a_pending_delivery(api: ApiHarness, notices: Notic
     assert (found["session_id"], found["target_url"]) == ("s-1", "internal://session/s-1")
     waits = from_text(found["next_retry_at"]) - from_text(found["created_at"])
     assert waits == timedelta(seconds=30)
-    (told,) = notices.of_type("WebhookDeliveryEvent")
-    assert (told["webhook_id"], told["status"]) == (id, "pending")
+    (event,) = notices.of_type("WebhookDeliveryEvent")
+    assert (event["webhook_id"], event["status"]) == (id, "pending")
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_invalid_signature_returns_401_and_is_announced(
     answer = deliver(api, id, b'{"a": 1}', **headers)
     assert answer.status == 401
     assert answer.json == {"status": "error", "reason": "signature_mismatch"}
-    (told,) = notices.of_type("WebhookSignatureFailureEvent")
-    assert told["webhook_id"] == id
+    (event,) = notices.of_type("WebhookSignatureFailureEvent")
+    assert event["webhook_id"] == id
     assert notices.of_type("WebhookDeliveryEvent") == []
     topics = {n.topic for n in notices.recorded if n.type == "WebhookSignatureFailureEvent"}
     assert topics == {"gateway:webhooks"}
@@ -397,8 +397,8 @@ def test_idempotency_key_creates_one_delivery(api: ApiHarness) -> None:
 
 def test_dry_run_sends_nothing(api: ApiHarness) -> None:
     id = webhook(api)
-    told = send(api, {"webhook_id": id, "payload": {"a": 1}, "dry_run": True})
-    assert told.json == {
+    response = send(api, {"webhook_id": id, "payload": {"a": 1}, "dry_run": True})
+    assert response.json == {
         "webhook_id": id,
         "target_url": "internal://session/s-1",
         "bytes": 7,
