@@ -27,9 +27,12 @@ SMALL_PARTS = 200
 Node = dict[str, Any]
 
 
-def graph(ledger: Ledger, job_id: str, redactor: Redactor) -> list[Node]:
+def graph(
+    ledger: Ledger, job_id: str, redactor: Redactor, *, by_creation: bool = False
+) -> list[Node]:
     """Every job of the graph that a job belongs to, parents first, each with its `depth`.
 
+    With `by_creation` the jobs are in the order in which they were created.
     That is its root with all descendants and, if the root is one of several first jobs of a
     pipeline instance, the others too. If there may be more jobs, the first one has `more`. Of each
     node `left_out` names what was too large; asking for that job returns it.
@@ -37,7 +40,8 @@ def graph(ledger: Ledger, job_id: str, redactor: Redactor) -> list[Node]:
     found = ledger.read(lambda tx: _read_nodes(tx, job_id, redactor))
     if not found:
         raise NotFound(f"there is no job {job_id}")
-    nodes = list(_in_order(found))
+    in_order = list(_in_order(found))
+    nodes = found if by_creation else in_order
     if len(nodes) >= LARGEST_GRAPH:
         nodes[0]["more"] = True
     return nodes
@@ -90,6 +94,15 @@ def instance(tx: Tx, instance_id: str) -> dict[str, Any]:
         "jobs_left_out": len(found) > LARGEST_GRAPH,
         "result": _document(last[0]) if last else None,
     }
+
+
+def find_unfinished(tx: Tx, instance_id: str) -> str | None:
+    """The newest queued or running job that descends from a pipeline instance.
+
+    Those are its own jobs, and all that follow from them by routes and other pipelines.
+    """
+    found = tx.one("unfinished_of_instance", id=instance_id)
+    return None if found is None else str(found[0])
 
 
 def _read_nodes(tx: Tx, job_id: str, redactor: Redactor) -> list[Node]:

@@ -45,7 +45,9 @@ def wait(reads: list[str], ends_during: int) -> str:
             return found
 
         with closing(JobWaiter(cast(Services, services), "job")) as waiter:
-            return await waiter.wait(read, lambda found: found == "ended", SECONDS)
+            return await waiter.wait(
+                read, lambda found: () if found == "ended" else ("job",), SECONDS
+            )
 
     return asyncio.run(asyncio.wait_for(run(), 5))
 

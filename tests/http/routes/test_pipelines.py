@@ -51,11 +51,12 @@ def call(flow: CliRunner, path: str) -> socket.socket:
 def test_synchronous_pipeline_returns_the_response_of_its_last_step(flow: CliRunner) -> None:
     with answering(flow) as client:
         answer = client.post("/pipeline/chain", {"payload": {"go": True, "name": "x"}})
-        assert answer.keys() == {"job_id", "status", "duration_ms", "result", "tree"}
+        always = {"job_id", "instance_id", "status", "duration_ms", "result", "tree"}
+        assert answer.keys() == always
         assert (answer["status"], answer["result"]["result"]) == ("succeeded", "two")
-        first = answer["tree"]
-        assert (first["job_id"], first["step"]) == (answer["job_id"], "one__switch")
-        assert first["children"][0]["children"][0]["step"] == "two"
+        assert answer["tree"][0]["job_id"] == answer["job_id"]
+        steps = [(node["step"], node["depth"]) for node in answer["tree"]]
+        assert steps == [("one__switch", 0), ("one", 1), ("two", 2)]
         # A last step that its `if` passes over leaves the result to the one before.
         accepted = client.post("/pipeline/chain?async=true", {"payload": {"name": "x"}})
         assert accepted["status"] == "queued"

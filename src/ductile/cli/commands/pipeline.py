@@ -134,6 +134,7 @@ def run(
 ) -> int:
     """Start a pipeline and wait for its end.
 
+    The end includes every job that its events start, also by routes and in other pipelines.
     Each step is reported on a terminal or with -v. The pipeline's `on`, `from_plugin` and `if`
     are not evaluated: they apply to events. Exit 1 if the pipeline did not succeed in time.
     Needs a running gateway.
@@ -165,7 +166,7 @@ def run(
         instance = started["instance_id"]
         raise NotRunning(f"{error.message}; instance {instance} had not finished") from error
     context.show({"job_id": started["job_id"], **ended}, _show_outcome)
-    return 0 if ended["status"] in SUCCESSFUL else 1
+    return 0 if ended["status"] in SUCCESSFUL and ended["tree_ended"] else 1
 
 
 class _StepReporter:
@@ -207,14 +208,14 @@ def _took(start: str | None, end: str | None) -> str:
 def _wait_for_end(
     client: GatewayClient, instance_id: str, timeout: float, on_change: Callable[[Json], None]
 ) -> Json:
-    """Return the instance once it has ended, or after the timeout."""
+    """Return the instance once it and all that follows from it have ended, or after the timeout."""
     deadline, seen = time.monotonic() + timeout, 0
     while True:
         left = max(deadline - time.monotonic(), 0.0)
         wait = min(left, MAX_WAIT) or None
         found = client.get(path_to("pipeline-instance", instance_id), wait=wait, seen=seen)
         on_change(found)
-        if found["status"] != "open" or not left:
+        if found["tree_ended"] or not left:
             return found
         seen = sum(job["status"] in ENDED for job in found["jobs"])
 
@@ -231,7 +232,7 @@ def _show_outcome(ended: Json) -> None:
     name = click.style(output.escape(ended["pipeline"]), bold=True)
     took = _took(ended["created_at"], ended["ended_at"])
     click.echo(f"{name} {output.format_status(ended['status'])}{took}")
-    if ended["status"] == "open":
+    if not ended["tree_ended"]:
         output.print_line("not finished yet; it continues without this command")
     if ended["reason"]:
         output.print_line(ended["reason"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from ductile.engine.services import Services
@@ -21,34 +22,51 @@ class JobWaiter:
     def __init__(self, services: Services, *ids: str) -> None:
         self._services, self._loop = services, asyncio.get_running_loop()
         self._ended = asyncio.Event()
-        self._ids: set[str] = set()
-        self.subscribe(*ids)
+        self._callbacks: dict[str, Callable[[], None]] = {}
+        """By id; those that were called are removed."""
+        self._subscribe(ids)
 
-    def subscribe(self, *ids: str) -> None:
-        """Watch more ids. Read the ledger afterwards, so that no end is missed in between."""
-        for id in set(ids) - self._ids:
-            self._ids.add(id)
-            self._services.notice_bus.add_on_end(id, self._on_end)
+    def _subscribe(self, ids: Collection[str]) -> bool:
+        """Watch the ids; returns whether one of them is new."""
+        new = set(ids) - self._callbacks.keys()
+        for id in new:
+            self._callbacks[id] = partial(self._report_end, id)
+            self._services.notice_bus.add_on_end(id, self._callbacks[id])
+        return bool(new)
 
-    def _on_end(self) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
+    def _report_end(self, id: str) -> None:
+        self._loop.call_soon_threadsafe(self._on_end, id)
+
+    def _on_end(self, id: str) -> None:
+        self._callbacks.pop(id, None)
+        self._ended.set()
 
     async def wait(
-        self, read: Callable[[], Awaitable[T]], is_done: Callable[[T], bool], seconds: float
+        self,
+        read: Callable[[], Awaitable[T]],
+        find_awaited: Callable[[T], Collection[str]],
+        seconds: float,
     ) -> T:
-        """Return what `read` finds once it is done, an id has ended, or the time is up."""
+        """Return what `read` finds once nothing of it is awaited, or the time is up.
+
+        `find_awaited` returns jobs or runs of which one has to end before the next read; nothing
+        if the wait is over.
+        """
         deadline = self._loop.time() + seconds
         while True:
-            # Look at the event first: a read that had begun when it was set may be too old.
-            ended = self._ended.is_set()
+            self._ended.clear()
             found = await read()
+            awaited = find_awaited(found)
             left = deadline - self._loop.time()
-            if is_done(found) or ended or left <= 0:
+            if not awaited or left <= 0:
                 return found
+            if self._subscribe(awaited):
+                # Read again: it may have ended between the read and the subscription.
+                continue
             timeout = left if self._services.is_only_writer else min(left, POLL_INTERVAL)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), timeout)
 
     def close(self) -> None:
-        for id in self._ids:
-            self._services.notice_bus.remove_on_end(id, self._on_end)
+        for id, callback in self._callbacks.items():
+            self._services.notice_bus.remove_on_end(id, callback)

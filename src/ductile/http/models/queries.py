@@ -53,10 +53,10 @@ class JobWaitQuery(RequestModel):
 
 class RunWaitQuery(RequestModel):
     wait: Annotated[float, QuerySeconds(MAX_WAIT)] = Field(
-        0.0, description="Seconds to wait for another finished job, at most 60."
+        0.0, description="Seconds to wait for the end of all descending jobs, at most 60."
     )
     seen: Count = Field(
-        None, description="The number of finished jobs that the caller knows; used with `wait`."
+        None, description="With `wait`: also answer if the number of finished jobs differs."
     )
 
 

@@ -102,7 +102,7 @@ async def show_job(request: Request, query: JobWaitQuery) -> Response:
     with closing(JobWaiter(services, job_id)) as waiter:
         job = await waiter.wait(
             lambda: asyncio.to_thread(job_list.read_job, services, job_id),
-            lambda job: job["status"] in ENDED,
+            lambda job: () if job["status"] in ENDED else (job_id,),
             query.wait,
         )
     redactor = services.compiled.redactor

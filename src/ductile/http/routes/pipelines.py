@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +28,7 @@ from ductile.http.responses import (
 from ductile.operations import job_tree
 from ductile.operations.dry_run import pipeline as dry_run
 from ductile.operations.pipelines import PipelineStart, StartedPipeline, find_pipeline
+from ductile.store.engines.api import Tx
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import PipelineStartBody
@@ -122,8 +123,8 @@ async def _start_and_wait(request: Request, start: PipelineStart) -> Response:
     accepted = _describe_started(started, start.pipeline.name)
     if not end.done():
         return JsonResponse(accepted, 202)  # The caller has gone and does not read this.
-    run = end.result()
-    if run["status"] == "open":
+    run = end.result().shown
+    if not run["tree_ended"]:
         queued = all(job["status"] == "queued" for job in run["jobs"])
         status = "queued" if queued else "running"
         return JsonResponse({**accepted, "status": status, "timeout_exceeded": True}, 202)
@@ -136,51 +137,68 @@ async def _wait_for_disconnect(request: Request) -> None:
         pass
 
 
-async def _wait_for_run(services: Services, instance_id: str, timeout: float) -> dict[str, Any]:
-    """Return the run once it has ended or the time is up."""
+async def _wait_for_run(services: Services, instance_id: str, timeout: float) -> _Run:
+    """Return the run once every job that descends from it has ended, or the time is up."""
     with closing(JobWaiter(services, instance_id)) as waiter:
         return await waiter.wait(
-            lambda: _read_run(services, instance_id), lambda run: run["status"] != "open", timeout
+            lambda: _read_run(services, instance_id), lambda run: run.awaited, timeout
         )
 
 
-async def _read_run(services: Services, instance_id: str) -> dict[str, Any]:
-    return await read_ledger(services, lambda tx: job_tree.instance(tx, instance_id))
+class _Run(NamedTuple):
+    shown: dict[str, Any]
+    awaited: tuple[str, ...]
+    """What has to end before its tree can have ended; empty if the tree has ended."""
+
+
+async def _read_run(services: Services, instance_id: str) -> _Run:
+    def read(tx: Tx) -> _Run:
+        unfinished = job_tree.find_unfinished(tx, instance_id)
+        run = job_tree.instance(tx, instance_id)
+        is_open = run["status"] == "open"
+        # The run's own end first: most trees end with it, and are read only once more.
+        awaited = (instance_id,) if is_open else () if unfinished is None else (unfinished,)
+        return _Run({**run, "tree_ended": not awaited}, awaited)
+
+    return await read_ledger(services, read)
 
 
 async def show_run(request: Request, query: RunWaitQuery) -> Response:
     """`GET /pipeline-instance/{instance_id}`: Show a pipeline run and its jobs.
 
-    With `wait` the response is sent when the number of finished jobs differs from `seen`, when the
-    run has ended, or when the time is up.
+    With `wait` the response is sent when the run and every job that descends from it have ended,
+    or when the time is up. With `seen` as well it is also sent when the number of finished jobs
+    of the run differs from `seen`.
     """
     services, id = services_of(request), request.path_params["instance_id"]
-    seen = query.seen or 0
+
+    def find_awaited(run: _Run) -> tuple[str, ...]:
+        states = {job["job_id"]: job["status"] in ENDED for job in run.shown["jobs"]}
+        if query.seen is None or not run.awaited:
+            return run.awaited
+        if sum(states.values()) != query.seen:
+            return ()
+        return (*run.awaited, *(job_id for job_id, ended in states.items() if not ended))
+
     with closing(JobWaiter(services, id)) as waiter:
-        run = await _read_run(services, id)
-        if query.wait and _is_unchanged(run, seen):
-            waiter.subscribe(*(job["job_id"] for job in run["jobs"] if job["status"] not in ENDED))
-            run = await waiter.wait(
-                lambda: _read_run(services, id),
-                lambda run: not _is_unchanged(run, seen),
-                query.wait,
-            )
-    return await build_response(services, lambda: run)
-
-
-def _is_unchanged(run: dict[str, Any], seen: int) -> bool:
-    finished = sum(job["status"] in ENDED for job in run["jobs"])
-    return run["status"] == "open" and finished == seen
+        run = await waiter.wait(lambda: _read_run(services, id), find_awaited, query.wait)
+    return await build_response(services, lambda: run.shown)
 
 
 def _describe_result(
     services: Services, started: StartedPipeline, run: dict[str, Any], took: float
 ) -> dict[str, Any]:
     job_id = started.job_ids[0] if started.job_ids else started.existing_job_id
-    result = {"job_id": job_id, "status": run["status"], "duration_ms": took}
+    result = {
+        "job_id": job_id,
+        "status": run["status"],
+        "duration_ms": took,
+        "instance_id": started.instance_id,
+    }
     if not started.job_ids:
-        return {**result, "reason": run["reason"], "result": None, "tree": None}
-    tree = job_tree.tree(services.ledger, started.job_ids[0], services.compiled.redactor)
+        return {**result, "reason": run["reason"], "result": None, "tree": []}
+    redactor = services.compiled.redactor
+    tree = job_tree.graph(services.ledger, started.job_ids[0], redactor, by_creation=True)
     return {**result, "result": run["result"], "tree": tree}
 
 

@@ -74,6 +74,9 @@ def describe_job(tx: Tx, job_id: str) -> dict[str, Any] | None:
         attempt["logs"] = _parse_document(attempt["logs"])
     job["attempts"] = attempts
     job["transitions"] = tx.dicts("job_transitions", id=job_id)
+    if rows:
+        instance = tx.one("instance_of_scope", id=job["scope_id"])
+        job["instance_id"], job["instance_status"] = (None, None) if instance is None else instance
     return job
 
 

@@ -62,6 +62,31 @@ SELECT j.id AS job_id, j.step_path AS step, j.plugin, j.command, j.status, j.bra
        j.max_attempts, j.created_at, j.started_at, j.completed_at, j.next_retry_at, j.last_error
 FROM inside JOIN job_queue j ON j.scope_id = inside.id ORDER BY j.seq LIMIT :limit;
 
+-- name: instance_of_scope
+-- The pipeline instance that a scope belongs to, with its status as callers know it.
+WITH RECURSIVE around(id, parent_id, status) AS (
+  SELECT id, parent_id, status FROM scopes WHERE id = :id
+  UNION ALL
+  SELECT s.id, s.parent_id, s.status FROM scopes s JOIN around ON s.id = around.parent_id
+)
+SELECT id, CASE status WHEN 'ended' THEN 'succeeded' ELSE status END
+FROM around WHERE parent_id IS NULL;
+
+-- name: unfinished_of_instance
+-- The newest queued or running job below a scope: of the scope, of its inner scopes, and all that
+-- descend from those.
+WITH RECURSIVE inside(id) AS (
+  SELECT id FROM scopes WHERE id = :id
+  UNION ALL
+  SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+), below(id) AS (
+  SELECT j.id FROM inside JOIN job_queue j ON j.scope_id = inside.id
+  UNION
+  SELECT j.id FROM below JOIN job_queue j ON j.parent_job_id = below.id
+)
+SELECT j.id FROM below JOIN job_queue j ON j.id = below.id
+WHERE j.status IN ('queued', 'running') ORDER BY j.seq DESC LIMIT 1;
+
 -- name: result_of_instance
 -- The response of its newest job, and of a `:switch` only if there is no other job.
 WITH RECURSIVE inside(id) AS (

@@ -184,6 +184,10 @@ class JobModel(ResponseModel):
     scope_id: str | None = OMITTED
     join_of: str | None = OMITTED
     replay_of: str | None = OMITTED
+    instance_id: str | None = OMITTED
+    """The pipeline run that it is a job of."""
+    instance_status: str | None = OMITTED
+    """The state of that run, which may be `open` when this job has ended."""
     result: Any
     """The whole response of the last attempt."""
     attempts: list[AttemptModel]

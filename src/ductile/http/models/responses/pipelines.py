@@ -83,15 +83,17 @@ class PipelineStartedModel(ResponseModel):
 
 
 class PipelineOutcomeModel(ResponseModel):
-    """The synchronous pipeline has ended."""
+    """The synchronous pipeline and every job that descends from it have ended."""
 
     job_id: str | None
     status: str
+    """The run's own; the jobs of routes and other pipelines have theirs in `tree`."""
     duration_ms: float
+    instance_id: str
     result: Any
     """The whole response of the last step."""
-    tree: NodeModel | None
-    """As `GET /job/{job_id}/tree` returns it."""
+    tree: list[NodeModel]
+    """Every job that descends from the call, in the order of creation."""
     reason: str | None = OMITTED
 
 
@@ -144,6 +146,9 @@ class InstanceModel(ResponseModel):
     jobs_left_out: bool
     result: Any
     """The whole response of its last step."""
+    tree_ended: bool
+    """Whether every job that descends from the run has ended, including jobs of routes and other
+    pipelines."""
 
 
 class ScheduleModel(ResponseModel):
