@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
+from ductile.http.crash_log import log_crash
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.loop_queue import LoopQueue, resolve_future
-from ductile.log import logger
 from ductile.store.engines.api import Work
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def exception_response(error: BaseException, services: Services, path: str = "")
         return redact_response(refusal_response(error, path), services)
     if isinstance(error, ClientDisconnect):
         return Response(status_code=400)  # The client has gone and does not read this.
-    logger("http").crash("request failed", error)
+    log_crash("request failed", error)
     return error_response(500, "internal error", "internal", path)
 
 

@@ -109,6 +109,19 @@ def test_own_host_names_are_accepted(api: ApiHarness) -> None:
         assert api.ask("GET", "/healthz", headers={"Host": host}).status == 200
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[127.0.0.1]evil.com", "[127.0.0.1]", "[::1]evil.com", "[::1", "localhost:80:80",
+        "localhost:x", "localhost,evil.com", "localhost@evil.com", "user@localhost", "localhost/",
+        "127.0.0.1 evil.com", "localhost:\u0661", "",
+    ],
+)  # fmt: skip
+def test_invalid_host_is_refused(api: ApiHarness, host: str) -> None:
+    answer = api.ask("GET", "/healthz", headers={"Host": host.encode().decode("latin-1")})
+    assert (answer.status, answer.slug) == (421, "wrong_host")
+
+
 def test_repeated_host_header_is_refused(api: ApiHarness) -> None:
     with api.connect() as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n")

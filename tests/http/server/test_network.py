@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from ductile.engine.ingress.rejection_limiter import MAX_PER_MINUTE
 from ductile.errors import Refused
 from ductile.http.server import connection
 from ductile.http.server.connection_limit import ConnectionState
@@ -175,6 +176,91 @@ def test_invalid_request_returns_400_as_json(api: ApiHarness, sent: str) -> None
     answer = exchange(api, sent.encode("latin-1"))
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b'"code":"bad_request"' in answer
+
+
+TARGETS = ["CONNECT a:1", "CONNECT /", "GET http://:80/", "GET http://u@localhost/", "GET x"]
+
+
+@pytest.mark.parametrize("line", TARGETS)
+def test_invalid_target_of_the_first_request_returns_400(
+    api: ApiHarness, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = exchange(api, f"{line} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"bad_request"' in answer
+    assert "trace" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", TARGETS)
+def test_invalid_target_of_a_later_request_returns_400(api: ApiHarness, line: str) -> None:
+    with api.connect() as raw:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert raw.recv(65536).startswith(b"HTTP/1.1 200 ")
+        raw.sendall(f"{line} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert b"HTTP/1.1 400 " in read_all(raw)
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://localhost/jobs", 200),
+        ("HTTP://127.0.0.1:9/jobs?limit=1", 200),
+        ("http://localhost", 200),
+        ("http://evil.example/jobs", 421),
+        ("http://evil.example", 421),
+    ],
+)
+def test_authority_of_an_absolute_target_replaces_the_host(
+    api: ApiHarness, target: str, status: int
+) -> None:
+    answer = exchange(
+        api, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{AUTH}Connection: close\r\n\r\n"
+    )
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_absolute_target_does_not_excuse_a_repeated_host(api: ApiHarness) -> None:
+    lines = f"Host: localhost\r\nHost: localhost\r\n{AUTH}Connection: close\r\n\r\n"
+    answer = exchange(api, f"GET http://localhost/jobs HTTP/1.1\r\n{lines}")
+    assert answer.startswith(b"HTTP/1.1 421 ")
+
+
+@pytest.mark.parametrize("path", ["/plugin/echo/poll", "/gateway/heartbeat", "/jobs/cancel"])
+def test_trailer_is_not_a_header(api: ApiHarness, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    trailer = f"0\r\n{AUTH}\r\n"
+    answer = exchange(api, f"{head}Connection: close\r\n\r\n2\r\n{{}}\r\n{trailer}")
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    late = f"{head}{AUTH}Connection: close\r\n\r\n2\r\n{{}}\r\n{trailer}"
+    assert b"HTTP/1.1 401" not in exchange(api, late)
+
+
+@pytest.mark.parametrize("closing", ["", "Connection: close\r\n"])
+def test_refusal_reaches_a_client_that_sends_its_whole_body_first(
+    api: ApiHarness, closing: str
+) -> None:
+    size = 8 * 1024 * 1024
+    head = f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\n{AUTH}{closing}"
+    for _ in range(5):
+        with api.connect() as raw:
+            raw.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode() + b" " * size)
+            assert raw.recv(65536).startswith(b"HTTP/1.1 413 ")
+            if closing:
+                assert read_all(raw).count(b"HTTP/1.1") == 0
+
+
+def test_repeated_bug_is_logged_a_few_times_per_minute(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(connection.HttpConnection, "on_message_begin", crash)
+    monkeypatch.setattr(connection.HttpConnection, "send_400_response", crash)
+    for _ in range(3 * MAX_PER_MINUTE):
+        assert exchange(api, "GET / HTTP/1.1\r\n\r\n") == b""
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("planted" in line for line in lines) == MAX_PER_MINUTE
 
 
 def test_slow_clients_do_not_delay_others(api: ApiHarness) -> None:

@@ -46,7 +46,17 @@ OVERRIDDEN = [
     for name in ("capture_signals", "startup", "shutdown", "on_tick")
 ]
 READ = {
-    HttpToolsProtocol: ("app", "cycle", "flow", "headers", "loop", "pipeline", "server_state"),
+    HttpToolsProtocol: (
+        "app",
+        "cycle",
+        "flow",
+        "headers",
+        "loop",
+        "parser",
+        "pipeline",
+        "server_state",
+        "transport",
+    ),
     RequestResponseCycle: (
         "body",
         "disconnected",
@@ -56,6 +66,7 @@ READ = {
         "response_complete",
         "response_started",
         "scope",
+        "transport",
         "waiting_for_100_continue",
     ),
     FlowControl: ("write_paused",),
@@ -92,6 +103,8 @@ def test_uvicorn_starts_every_request_by_the_hook_of_the_fast_path() -> None:
     """`_start_asgi_task` must be called for the first request and for pipelined ones."""
     for method in (HttpToolsProtocol.on_headers_complete, HttpToolsProtocol.on_response_complete):
         assert "self._start_asgi_task(" in inspect.getsource(method)
+    # `_normalize_target` has replaced the URL before uvicorn splits it.
+    assert "parse_url(self.url)" in inspect.getsource(HttpToolsProtocol.on_headers_complete)
     assert httptools_impl.STATUS_LINE[202].startswith(b"HTTP/1.1 202")
 
 

@@ -1,4 +1,4 @@
-"""How many rejected signatures are recorded: an attacker must not fill the log or the ledger."""
+"""How often equal rejections and errors are recorded: an attacker must not fill log or ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class RejectionLimiter:
-    """Counts rejections per key (a webhook's id, or a reason). Thread-safe."""
+    """Counts rejections per key: the id of a webhook, a reason, a line of code. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -6,9 +6,10 @@ before routing, the route table before a handler runs, and the fast path before 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -36,6 +37,7 @@ AUTH_ERROR = "ductile.auth_error"
 ENDPOINT = "ductile.endpoint"
 """ASGI scope key: the row of the route table that serves the request."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+HOST = re.compile(r"(?:\[(?P<address>[^\]%]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
 CORS_METHODS = b"GET, POST, DELETE, OPTIONS"
 CORS_HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
 
@@ -267,11 +269,18 @@ def check_host(
         raise WrongHost("this gateway does not serve the requested host; see allowed_hosts")
 
 
+@lru_cache(maxsize=1024)
 def _host_name(host: str) -> str:
-    """Return the name without port, brackets and final dot."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].rstrip(".").lower()
+    """Return the name without port, brackets and final dot; empty if the syntax is not valid."""
+    found = HOST.fullmatch(host)
+    if found is None:
+        return ""
+    if found["name"] is not None:
+        return found["name"].rstrip(".").lower()
+    try:
+        return str(IPv6Address(found["address"]))
+    except ValueError:
+        return ""
 
 
 def _is_listed(name: str, allowed: Collection[str]) -> bool:

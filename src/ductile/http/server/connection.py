@@ -11,7 +11,8 @@ tests/http/server/test_uvicorn_hooks.py fails if a hook disappears.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -19,8 +20,8 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from ductile.http.crash_log import log_crash
 from ductile.http.server.connection_limit import ConnectionLimiter, ConnectionState
-from ductile.log import logger
 
 if TYPE_CHECKING:
     from uvicorn import Config
@@ -34,12 +35,14 @@ MAX_FRAMING_BYTES = 32 * 1024
 """Bytes around a body: chunk sizes, chunk extensions and trailers."""
 MAX_HELD_BODY = 16 * 1024
 """The largest body that the fast path waits for."""
-MAX_UNREAD_BODY = 1024 * 1024
-"""The largest rest of a body that is skipped after its request was refused."""
+MAX_UNREAD_BODY = 64 * 1024 * 1024
+"""The largest rest of a body that is skipped after its request was refused. A client that cannot
+send its whole body reports a broken pipe instead of the response."""
 HEAD_TIMEOUT = 10.0
 BODY_TIMEOUT = 30.0
 WRITE_TIMEOUT = 30.0
 """Seconds that a client may leave a response unread."""
+ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#@:][^/?#@]*)(/[^?]*)?(\?.*)?", re.I | re.S)
 STOPPING = (
     b'{"error":"the gateway is stopping; the request may or may not have been executed",'
     b'"code":"stopping"}\n'
@@ -48,6 +51,22 @@ STOPPING = (
 
 class _StopParser(Exception):
     """Ends the parser's callback; `send_400_response` then sends the stored refusal."""
+
+
+class _ResponseTransport:
+    """What a response is written to: `close` first waits for the rest of the request's body.
+
+    The kernel answers bytes that are unread at the close with a reset, and the client then loses
+    the response.
+    """
+
+    def __init__(self, connection: HttpConnection, cycle: RequestResponseCycle) -> None:
+        self._connection, self._cycle = connection, cycle
+        self.write = connection.transport.write
+        self.is_closing = connection.transport.is_closing
+
+    def close(self) -> None:
+        self._connection.close_after(self._cycle)
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -61,6 +80,8 @@ class HttpConnection(HttpToolsProtocol):
     _head_bytes = 0
     """Bytes of headers that the parser has handed over."""
     _skipped_bytes = 0
+    _close_after_body = False
+    """Whether the connection ends with the body of a request that is answered already."""
     _refusal: tuple[int, str, str] | None = None
     _fast_path: FastPath | None = None
     _held: RequestResponseCycle | None = None
@@ -131,15 +152,33 @@ class HttpConnection(HttpToolsProtocol):
             self._stop_parser(414, "the URL is too long", "url_too_long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        # Fields after the body are trailers. Nothing here uses them, and as headers they would
+        # change a request whose access is decided already.
+        if not self._has_head:
+            super().on_header(name, value)
         self._head_bytes += len(name) + len(value)
         if len(self.headers) > MAX_HEADERS or self._head_bytes > MAX_HEAD_BYTES:
             self._stop_parser(431, "the request head is too large", "head_too_large")
 
     def on_headers_complete(self) -> None:
+        self._normalize_target()
+        super().on_headers_complete()
+        # Last, since a refusal until here belongs to no request that the application knows.
         self._has_head, self._surplus = True, 0
         self._read_deadline = self.loop.time() + BODY_TIMEOUT
-        super().on_headers_complete()
+
+    def _normalize_target(self) -> None:
+        """Reduce an absolute URL to its path; its authority takes the place of the Host."""
+        if self.parser.get_method() == b"CONNECT":
+            self._stop_parser(400, "this gateway is not a proxy", "bad_request")
+        if self.url.startswith(b"/") or self.url == b"*":
+            return
+        absolute = ABSOLUTE_TARGET.fullmatch(self.url)
+        if absolute is None:
+            self._stop_parser(400, "the request target must be a path or a URL", "bad_request")
+        authority, path, query = absolute.groups()
+        self.url = (path or b"/") + (query or b"")
+        self.headers[:] = [(n, authority if n == b"host" else v) for n, v in self.headers]
 
     def on_body(self, body: bytes) -> None:
         # Twice, because the framing of small chunks is as long as the chunks.
@@ -155,12 +194,22 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._read_deadline, self._has_head, self._surplus = None, False, 0
         super().on_message_complete()
-        if self._held is not None:
+        if self._close_after_body:
+            self.transport.close()
+        elif self._held is not None:
             self._use_fast_route(self._held)
+
+    def close_after(self, cycle: RequestResponseCycle) -> None:
+        """Close; after a complete response once the body of its request is received as well."""
+        if cycle.response_complete and cycle is self.cycle and self._has_head:
+            self._close_after_body = True
+        else:
+            self.transport.close()
 
     # The fast path
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.transport = _ResponseTransport(self, cycle)  # type: ignore[assignment]
         usable = (
             self._fast_path is not None
             and cycle.more_body
@@ -196,7 +245,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             taken = self._fast_route.take(cycle.scope, bytes(cycle.body), respond)
         except Exception as error:  # noqa: BLE001 - the parser would blame the client for it
-            logger("http").crash("fast path raised an error; using the normal route", error)
+            log_crash("fast path raised an error; using the normal route", error)
             taken = False
         if not taken:
             self._taken = None
@@ -250,7 +299,7 @@ class HttpConnection(HttpToolsProtocol):
         """Report what the parser rejected, in the shape of every other error."""
         self._refuse(*(self._refusal or (400, "this is not a valid HTTP request", "bad_request")))
 
-    def _stop_parser(self, status: int, text: str, code: str) -> None:
+    def _stop_parser(self, status: int, text: str, code: str) -> NoReturn:
         """Stop the parser; uvicorn then calls `send_400_response`."""
         self._refusal = (status, text, code)
         raise _StopParser

@@ -20,6 +20,7 @@ import uvicorn
 from ductile._fast_dataclass import dataclass
 from ductile.engine.socket_path import find_path_problem
 from ductile.errors import Refused
+from ductile.http.crash_log import log_crash, log_loop_error
 from ductile.http.middleware.context import BLOCKING_THREADS
 from ductile.http.server.connection import HttpConnection
 from ductile.http.server.connection_limit import ConnectionLimiter
@@ -157,9 +158,9 @@ class _LoopErrorHandler:
         if isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES:
             self._log_exhaustion(error, loop.time())
         elif isinstance(error, BaseException):
-            logger("http").crash(str(context["message"]), error)
+            log_crash(str(context["message"]), error)
         else:
-            logger("http").error(str(context["message"]))
+            log_loop_error(str(context["message"]))
 
     def _log_exhaustion(self, error: OSError, now: float) -> None:
         """Log at most once per second: asyncio retries on every listener."""
@@ -175,6 +176,8 @@ class HttpServer:
         """`on_stop` is called in the loop when the server stops, to end long responses."""
         # uvicorn's messages are not redacted; what matters of them is logged here.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL + 1)
+        # asyncio warns of each write to a connection that its client has reset.
+        logging.getLogger("asyncio").setLevel(logging.ERROR)
         self.listeners = listeners
         self._on_stop = on_stop
         self._loop: asyncio.AbstractEventLoop | None = None
