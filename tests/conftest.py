@@ -19,6 +19,26 @@ settings.load_profile("ours")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Limit the cleanup of a failed test: pytest-timeout ends its own limit at the failure."""
+    if signal.getitimer(signal.ITIMER_REAL)[0] > 0:
+        yield
+        return
+    limit = float(item.config.getini("timeout"))
+
+    def expire(*_: object) -> None:
+        pytest.fail(f"the cleanup took longer than {limit} s")
+
+    previous = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 class FakeClock:
     """A clock that moves only when a test advances it."""
 

@@ -23,7 +23,7 @@ from ductile.operations.why import explain_job
 from tests.core.jobs.test_judge import JOB
 from tests.engine.observability.test_log import Output
 from tests.engine.observability.test_log import out as out
-from tests.engine.site import OK, Running, Site
+from tests.engine.site import OK, PYTHON, Running, Site
 
 CHILD = replace(JOB, id="child", parent_job_id="parent")
 
@@ -61,6 +61,61 @@ def test_workspace_is_a_copy_of_the_parent_workspace(workspaces: Workspaces) -> 
     assert (own / "run").stat().st_mode & 0o777 == 0o755
     assert (own / "deep").stat().st_mode & 0o777 == 0o555
     assert own.stat().st_mode & 0o777 == 0o700
+
+
+MAKE_FILE = f"""{PYTHON}
+with open(json.load(sys.stdin)["workspace_dir"] + "/file", "w") as file:
+    file.write("made")
+print(json.dumps({{"status": "ok", "result": "done"}}))
+"""
+
+
+def provide(workspaces: Workspaces, job_id: str) -> Path:
+    return Path(str(workspaces.provide(replace(CHILD, id=job_id))))
+
+
+def test_copied_branches_share_no_file(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "w", lambda _: True)
+    parent = fill_parent(workspaces)
+    one, two = provide(workspaces, "one"), provide(workspaces, "two")
+    folders = (parent, one, two)
+    for name in ("run", "deep/er/file"):
+        found = [(folder / name).stat() for folder in folders]
+        assert len({about.st_ino for about in found}) == 3
+        assert {about.st_nlink for about in found} == {1}
+    with (one / "run").open("a") as file:
+        file.write(" one")
+    assert [(folder / "run").read_text() for folder in folders] == ["run", "run one", "run"]
+
+
+def test_hard_linked_branches_share_their_files_but_not_their_directories(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "w", lambda _: True, hardlink=True)
+    parent = fill_parent(workspaces)
+    one, two = provide(workspaces, "one"), provide(workspaces, "two")
+    folders = (parent, one, two)
+    for name in ("run", "deep/er/file"):
+        assert len({(folder / name).stat().st_ino for folder in folders}) == 1
+    (one / "run").unlink()
+    (one / "run").write_text("replaced")
+    assert [(folder / "run").read_text() for folder in folders] == ["run", "replaced", "run"]
+
+
+@pytest.mark.parametrize(("setting", "links"), [({}, 1), ({"workspace_clone": "hardlink"}, 2)])
+def test_files_are_hard_linked_between_steps_only_if_configured(
+    site: Site, setting: dict[str, str], links: int
+) -> None:
+    site.plugin("make", MAKE_FILE)
+    site.plugin("keep", OK)
+    site.settings["service"].update(workspaces=True, **setting)
+    steps = [{"id": "one", "uses": "make"}, {"id": "two", "uses": "keep"}]
+    site.settings["pipelines"] = [{"name": "p", "on": "go", "steps": steps}]
+    with site.running() as running:
+        first = started(running)
+        running.ended(first)
+        [second] = [row["job_id"] for row in graph(running, first) if row["step"] == "two"]
+        assert running.ended(second)["status"] == "succeeded"
+        file = running.gateway.compiled.workspaces.path(second) / "file"
+        assert (file.read_text(), file.stat().st_nlink) == ("made", links)
 
 
 @pytest.mark.parametrize("call", ["mkdir", "scandir"])

@@ -162,6 +162,18 @@ def running_api(
         write(root, name, text)
     if seal:
         create_seal(root / "config.yaml").write(datetime.now(UTC))
+    try:
+        with boot(root, working=working, environ=environ) as api:
+            yield api
+    finally:
+        shutil.rmtree(root)
+
+
+@contextmanager
+def boot(
+    root: Path, *, working: bool = True, environ: Mapping[str, str] | None = None
+) -> Iterator[ApiHarness]:
+    """Run a gateway on a directory that has its config and plugins: one boot of its ledger."""
     env = {"PATH": "/usr/bin:/bin", **(environ or {})}
     gateway = Gateway(load(root, environ=env), environ=env)
     try:
@@ -178,7 +190,6 @@ def running_api(
             server.stop()
     finally:
         gateway.close()
-        shutil.rmtree(root)
 
 
 def record_taken(monkeypatch: pytest.MonkeyPatch, route: type[Any]) -> list[bool]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tests.http.harness import CONFIG, ECHO, READER, Answer, ApiHarness, running_api
+from tests.http.harness import (
+    CONFIG,
+    ECHO,
+    READER,
+    Answer,
+    ApiHarness,
+    boot,
+    plugin,
+    running_api,
+    write,
+)
 
 BAD = "#!/bin/sh\nexit 1\n"
 PIPELINES = """\
@@ -76,6 +87,22 @@ def test_bulk_retry_runs_once_per_key(api: ApiHarness) -> None:
     assert api.ask("GET", f"/job/{job_id}?wait=20").json["status"] == "dead"
     assert post(api, "/jobs/retry", "m1", body).json == first.json
     assert api.ask("GET", f"/job/{job_id}").json["attempt"] == 2
+
+
+def test_key_is_kept_by_the_ledger_and_not_by_the_boot(tmp_path: Path) -> None:
+    write(tmp_path, "config.yaml", CONFIG)
+    plugin(tmp_path, "echo", ECHO)
+    with boot(tmp_path) as first:
+        boot_id = first.gateway.boot
+        answer = post(first, "/plugin/echo/poll", "b1")
+    with boot(tmp_path) as second:
+        assert second.gateway.boot != boot_id
+        again = post(second, "/plugin/echo/poll", "b1")
+        assert (again.status, again.json) == (202, answer.json)
+        assert post(second, "/plugin/echo/poll", "b1", '{"payload": 1}').status == 422
+        assert post(second, "/plugin/echo/poll", "b2").json["job_id"] != answer.json["job_id"]
+        listed = second.ask("GET", "/jobs").json["jobs"]
+    assert len(listed) == 2
 
 
 def test_repeated_key_with_another_body_returns_422(api: ApiHarness) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ductile.store.engines.api import Ledger, Tx
@@ -33,6 +35,18 @@ def test_work_runs_once_per_key(ledger: Ledger, clock: FakeClock) -> None:
         ask(IdempotencyKey("me", "POST", "/x", "k", "other"))
     clock.advance(24 * 3600 + 1)
     assert ask(IdempotencyKey("me", "POST", "/x", "k", "other")) == f"answer {len(done)}"
+
+
+def test_key_is_known_to_every_process_of_the_ledger(
+    open_ledger: Callable[[], Ledger], clock: FakeClock
+) -> None:
+    answers = iter(("first", "second"))
+
+    def ask() -> str:
+        work = run_once(KEY, lambda tx: next(answers), clock.now(), encode=str, decode=str)
+        return open_ledger().write(work)
+
+    assert [ask(), ask()] == ["first", "first"]
 
 
 @pytest.mark.parametrize(("hours", "holds"), [(24 - 1e-6, True), (24 + 1e-6, False)])
