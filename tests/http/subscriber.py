@@ -39,10 +39,10 @@ class Subscriber:
 
 @contextmanager
 def subscribed(
-    api: ApiHarness, query: str = "", *, token: str = ADMIN, **headers: str
+    api: ApiHarness, query: str = "", *, token: str | None = ADMIN, **headers: str
 ) -> Iterator[Subscriber]:
     connection = http.client.HTTPConnection(*api.address("api"), timeout=WAIT_LIMIT)
-    sent = {"Authorization": f"Bearer {token}"}
+    sent = {} if token is None else {"Authorization": f"Bearer {token}"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.request("GET", f"/events{query}", headers=sent)

@@ -8,7 +8,7 @@ from ductile.http.middleware.auth import AccessControl, AuthMiddleware
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.fast_path import FastPath
 from ductile.http.middleware.router import PathRouter
-from ductile.http.route_table import ENDPOINTS
+from ductile.http.route_table import ENDPOINTS, PAGES
 from ductile.http.routes.relay_ingress import RelayIngress
 
 
@@ -30,7 +30,7 @@ def api_app(app_context: AppContext) -> AuthMiddleware:
 
 
 def _router(app_context: AppContext, access: AccessControl) -> PathRouter:
-    router = PathRouter((e.method, e.path, bind(e)) for e in ENDPOINTS)
+    router = PathRouter((e.method, e.path, bind(e)) for e in (*ENDPOINTS, *PAGES))
     router.state.app_context = app_context
     router.state.access = access
     router.state.endpoints = ENDPOINTS

@@ -25,6 +25,7 @@ from ductile.http.routes import (
     schedules,
     system,
     tokens,
+    ui,
 )
 from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
 
@@ -202,6 +203,13 @@ _TOKENS = (
     ),
 )
 
+_UI = (
+    _get("/ui/session", "any", ui.show_session, "UiSession"),
+    _post("/ui/session", None, ui.open_session, "UiSession", body="LoginBody"),
+    _delete("/ui/session", "any", ui.close_session, "UiSessionClosed"),
+    _post("/ui/code", "*", ui.create_login_code, {201: "UiCode"}),
+)
+
 _RELAYS = (
     _get("/relays", "jobs:ro", relays.list_relays, "Relays", query="RelayQuery"),
     _post(
@@ -330,6 +338,16 @@ ENDPOINTS = (
     *_SYSTEM,
     *_DISCOVERY,
     *_TOKENS,
+    *_UI,
     *_RELAYS,
     *_AGENTS,
 )
+
+PAGES = (
+    _get("/ui", None, ui.redirect_to_page, {}),
+    _get("/ui/", None, ui.show_page, {}),
+    _get("/ui/{page}", None, ui.show_page, {}),
+    _get("/ui/{page}/{id}", None, ui.show_page, {}),
+    _get("/ui/assets/{name}", None, ui.show_asset, {}),
+)
+"""The dashboard's page at each of its addresses, and its files; not a part of the API."""

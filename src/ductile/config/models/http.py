@@ -60,6 +60,7 @@ class ApiSettings(Section):
         default="private",
         description="`private`: /metrics requires the scope system:ro. `public`: no token needed.",
     )
+    ui: Flag = Field(default=True, description="Serve the dashboard at `/ui/`.")
 
     @property
     def address(self) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.values import scopes
-from ductile.engine.ingress.auth import LOCAL, Principal
+from ductile.engine.ingress.auth import LOCAL, Principal, Session
 from ductile.errors import DuctileError
 from ductile.http.middleware.context import AppContext
 from ductile.http.responses import JsonResponse, refusal_response
@@ -33,11 +33,18 @@ AsgiScope = Any
 PRINCIPAL = "ductile.principal"
 """ASGI scope key: the caller, or None if the token is missing or wrong."""
 AUTH_ERROR = "ductile.auth_error"
-"""ASGI scope key: the error that kept the token from being checked."""
+"""ASGI scope key: the error that kept the token or the session from being checked."""
+SESSION = "ductile.session"
+"""ASGI scope key: the dashboard's session, if the request is authenticated by its cookie."""
 ENDPOINT = "ductile.endpoint"
 """ASGI scope key: the row of the route table that serves the request."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 HOST = re.compile(r"(?:\[(?P<address>[^\]%]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+UI_HEADER = b"x-ductile-ui"
+"""Pages of other sites cannot send this header without the gateway's permission."""
+SESSION_COOKIE, SECURE_SESSION_COOKIE = "ductile_session", "__Host-ductile_session"
+"""The cookie over HTTP, and over TLS, where browsers bind the prefix to the host."""
 CORS_METHODS = b"GET, POST, DELETE, OPTIONS"
 CORS_HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
 
@@ -49,6 +56,11 @@ class WrongHost(DuctileError):
 
 class ForeignOrigin(DuctileError):
     code = "foreign_origin"
+    http_status = 403
+
+
+class CrossSiteRequest(DuctileError):
+    code = "cross_site_request"
     http_status = 403
 
 
@@ -74,11 +86,24 @@ class RequestIdentity:
     origin: str | None
     """A repeated Origin is the empty string, which no configuration allows."""
     token: str | None
+    has_authorization: bool = False
+    """Whether there is any Authorization header: it rules the session cookie out."""
+    cookies: bytes = b""
+
+    @property
+    def session_cookie(self) -> str | None:
+        """The session's cookie, if there is no Authorization header; a repeated one is void."""
+        if self.has_authorization or not self.cookies:
+            return None
+        pairs = (part.strip().partition("=") for part in self.cookies.decode("latin-1").split(";"))
+        found = [v for name, _, v in pairs if name in (SESSION_COOKIE, SECURE_SESSION_COOKIE)]
+        return found[0] if len(found) == 1 and found[0] else None
 
 
 def read_identity(headers: Iterable[tuple[bytes, bytes]]) -> RequestIdentity:
     host = origin = token = None
     hosts = origins = tokens = 0
+    cookies = b""
     for name, value in headers:
         if name == b"host":
             host, hosts = value.decode("latin-1"), hosts + 1
@@ -86,10 +111,14 @@ def read_identity(headers: Iterable[tuple[bytes, bytes]]) -> RequestIdentity:
             origin, origins = value.decode("latin-1"), origins + 1
         elif name == b"authorization":
             token, tokens = _bearer_token(value), tokens + 1
+        elif name == b"cookie":
+            cookies = cookies + b";" + value if cookies else value
     return RequestIdentity(
         host if hosts == 1 else None,
         origin if origins <= 1 else "",
         token if tokens == 1 else None,
+        tokens > 0,
+        cookies,
     )
 
 
@@ -118,13 +147,27 @@ class AccessControl:
 
     async def authenticate(self, scope: AsgiScope) -> None:
         """Store the caller in the ASGI scope, reading the ledger's tokens if they are stale."""
-        token = read_identity(scope["headers"]).token
+        identity = read_identity(scope["headers"])
         scope.pop(AUTH_ERROR, None)
+        scope.pop(SESSION, None)
         try:
-            scope[PRINCIPAL] = await self._app_context.principal_of(token)
+            if identity.session_cookie is None:
+                scope[PRINCIPAL] = await self._app_context.principal_of(identity.token)
+            else:
+                scope[PRINCIPAL] = await self._session_principal(identity.session_cookie, scope)
         except DuctileError as error:
             # Public endpoints stay available; `authorize` raises this error for the others.
             scope[PRINCIPAL], scope[AUTH_ERROR] = None, error
+
+    async def _session_principal(self, cookie: str, scope: AsgiScope) -> Principal | None:
+        """Return the owner of the session; raises `CrossSiteRequest`."""
+        session = await self._app_context.session_of(cookie)
+        if session is None:
+            return None
+        if scope["method"] not in SAFE_METHODS:
+            check_same_site(scope)
+        scope[SESSION] = session
+        return session.principal
 
     def principal(self, scope: AsgiScope) -> Principal | None:
         """Return the caller; None if it is unknown."""
@@ -251,6 +294,22 @@ async def reauthorize(request: Request) -> None:
     if not access.local:
         await access.authenticate(request.scope)
     authorize(request)
+
+
+def session_of(request: Request) -> Session | None:
+    """Return the dashboard's session that authenticates the request."""
+    return request.scope.get(SESSION)
+
+
+def check_same_site(scope: AsgiScope) -> None:
+    """Raise `CrossSiteRequest` unless the dashboard's own page sends the request."""
+    headers = scope["headers"]
+    identity = read_identity(headers)
+    own = {f"{scheme}://{(identity.host or '').lower()}" for scheme in ("http", "https")}
+    if identity.origin is None or identity.origin.lower() not in own:
+        raise CrossSiteRequest("this request must come from the gateway's own page")
+    if [value for name, value in headers if name == UI_HEADER] != [b"1"]:
+        raise CrossSiteRequest("this request must have the header X-Ductile-UI: 1")
 
 
 def check_host(

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from ductile.engine.ingress.auth import Authenticator, Principal
+from ductile.engine.ingress.auth import Authenticator, LoginCodes, Principal, Session
 from ductile.engine.ingress.rejection_limiter import RejectionLimiter
 from ductile.engine.observability.metrics import Metrics
 from ductile.engine.services import Services
@@ -17,9 +17,11 @@ from ductile.errors import DuctileError, LedgerError
 from ductile.http.middleware.heartbeat_batch import HeartbeatBatcher
 from ductile.http.middleware.single_flight import SingleFlight
 from ductile.http.middleware.subscribers import Subscribers
+from ductile.log import logger
 from ductile.operations import plugin_health
 from ductile.operations.backup import Backups
 from ductile.operations.plugin_health import HealthCheck
+from ductile.store import ui_sessions
 
 BLOCKING_THREADS = 4
 """Threads for long blocking calls; the other threads read the ledger."""
@@ -48,6 +50,7 @@ class AppContext:
         self.heartbeats = HeartbeatBatcher(services)
         self.health_checks: SingleFlight[dict[str, HealthCheck]] = SingleFlight(self._check_plugins)
         """The `health` of every plugin that declares it."""
+        self.login_codes = LoginCodes(services.clock)
         self._token_read = SingleFlight(self._read_tokens)
         self.backups = Backups(lambda: services.ledger, services.state_dir, services.clock)
         services.on_stop.append(self.backups.stop)
@@ -58,17 +61,33 @@ class AppContext:
         if token is None:
             return None
         if self.authenticator.is_stale(token):
-            try:
-                async with asyncio.timeout(TOKEN_READ_TIMEOUT):
-                    await self._token_read()
-            except TimeoutError:
-                raise LedgerError("the ledger does not answer") from None
+            await self._refresh_tokens()
         return self.authenticator.identify(token)
 
+    async def session_of(self, cookie: str) -> Session | None:
+        """Return the session of a cookie; `LedgerError` if the ledger cannot be read."""
+        if self.authenticator.has_expired_copy():
+            await self._refresh_tokens()
+        session = self.authenticator.identify_session(cookie)
+        if session is not None and session.needs_touch:
+            hash, now = session.stored.hash, self.services.clock.now()
+            self.services.ledger.submit(
+                lambda tx: ui_sessions.touch_session(tx, hash, now), _log_failed_touch
+            )
+        return session
+
     def tokens_changed(self) -> None:
-        """Have the next request read the ledger's tokens again."""
+        """Have the next request read the ledger's tokens again, and streams check theirs."""
         self.authenticator.invalidate()
         self._token_read.renew()
+        self.subscribers.wake()
+
+    async def _refresh_tokens(self) -> None:
+        try:
+            async with asyncio.timeout(TOKEN_READ_TIMEOUT):
+                await self._token_read()
+        except TimeoutError:
+            raise LedgerError("the ledger does not answer") from None
 
     async def _read_tokens(self) -> None:
         await asyncio.to_thread(self.authenticator.refresh)
@@ -104,6 +123,11 @@ class AppContext:
     def close(self) -> None:
         """End the responses that would stay open. Called in the event loop."""
         self.subscribers.close()
+
+
+def _log_failed_touch(_: None, error: BaseException | None) -> None:
+    if error is not None:
+        logger("http").warning("session use not recorded", error=str(error))
 
 
 def app_context_of(request: Request) -> AppContext:

@@ -39,7 +39,7 @@ class Subscribers:
 
     def close(self) -> None:
         self.closing = True
-        self._wake()
+        self.wake()
 
     def _on_append(self) -> None:
         """Called in the thread that commits or reads notices."""
@@ -48,11 +48,12 @@ class Subscribers:
             return
         self._pending = True
         try:
-            loop.call_soon_threadsafe(self._wake)
+            loop.call_soon_threadsafe(self.wake)
         except RuntimeError:
             self._pending = False  # The loop has ended, and its subscribers with it.
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have every subscriber look for notices and check its access."""
         self._pending = False
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

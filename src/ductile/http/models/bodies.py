@@ -132,6 +132,13 @@ class TokenRotationBody(ActionBody):
     expires_in: Text = Field(None, description="A new lifetime: `30d`.")
 
 
+class LoginBody(RequestModel):
+    """Give either `token` or `code`."""
+
+    token: Text = Field(None, description="A bearer token, whose scopes the session has.")
+    code: Text = Field(None, description="A one-use code of `ductile ui`.")
+
+
 class BackupBody(ActionBody):
     path: Text = Field(None, description="An absolute path; on the local socket only.")
     replace: Annotated[bool, BodyFlag()] = Field(False, description="Overwrite an existing file.")

@@ -259,7 +259,8 @@ def _content(schema: Schema, media_type: str) -> dict[str, Any]:
 def refusal_statuses(endpoint: Endpoint) -> list[int]:
     """Return the statuses by which a route may refuse a request."""
     found = {400, 403, 421, 503}
-    if endpoint.token_scope is not None or endpoint.path.startswith("/gateway/webhooks/"):
+    authenticates = endpoint.path.startswith(("/gateway/webhooks/", "/ui/session"))
+    if endpoint.token_scope is not None or authenticates:
         found.add(401)
     if "{" in endpoint.path or endpoint.path.startswith("/scheduler/"):
         found.add(404)

@@ -100,8 +100,8 @@ async def _stream(
             elif not await _wait_for_change(changed):
                 # The heartbeat carries the position past events that the filter left out.
                 text = f": alive\nid: {position}\n\n"
+            await reauthorize(request)
             if text:
-                await reauthorize(request)
                 yield text.encode()
             if found:
                 await asyncio.sleep(BATCH_INTERVAL)

@@ -390,3 +390,31 @@ class DocsPageModel(RootModel[str]):
     """A page that shows this document and can call the routes."""
 
     media_type: ClassVar[str] = "text/html"
+
+
+class UiGatewayModel(ResponseModel):
+    name: str
+    version: str
+    timezone: str
+
+
+class UiSessionModel(ResponseModel):
+    """The caller, what it may do, and the end of its session."""
+
+    name: str
+    scopes: list[str]
+    expires_at: Timestamp | None
+    """Null if the request is authenticated by a token."""
+    gateway: UiGatewayModel
+
+
+class UiCodeModel(ResponseModel):
+    """The code is valid for a minute and opens one session."""
+
+    code: str
+
+
+class UiSessionClosedModel(ResponseModel):
+    """The session has ended."""
+
+    closed: bool
