@@ -45,6 +45,7 @@ SHORT: Mapping[str, Entry] = {
     "plugins": ("commands.plugin:listing", "plugin list"),
     "logs": ("commands.job_logs:plugin_logs", "job logs --plugin"),
     "reload": ("commands.system.gateway:reload", "system reload"),
+    "ui": ("commands.system.ui:ui", "system ui"),
     "reset": ("commands.plugin:reset_breaker", "plugin reset-breaker"),
 }
 """Short forms; `queue` is one too: as a noun, it runs `queue list`."""

@@ -19,7 +19,9 @@ from ductile.store.engines.api import Tx
 from ductile.store.outbox import relays
 from tests.core.agents.test_decision_log import LOG
 from tests.http import contract
+from tests.http.client import Client
 from tests.http.harness import CONFIG, ECHO, Answer, ApiHarness, running_api
+from tests.http.routes.test_ui import cookie_of, log_in, page_headers
 
 FACT = ECHO.replace('"result":"done"', '"result":"done","state_updates":{"n":1}')
 FAIL = "#!/bin/sh\nexit 78\n"
@@ -109,6 +111,14 @@ def use_system(api: ApiHarness) -> None:
     act(api, "/token/t/revoke")
 
 
+def use_dashboard(api: ApiHarness) -> None:
+    local = Client(api.gateway.socket_path)
+    opened = log_in(api, code=local.request("POST", "/ui/code", {}).json["code"])
+    get(api, "/ui/session")
+    headers = page_headers(api, Cookie=cookie_of(opened))
+    assert api.ask("DELETE", "/ui/session", token=None, headers=headers).status == 200
+
+
 def use_relays(api: ApiHarness) -> None:
     sent, now = SendRelay("j", "other", "e", "x.y", "{}"), api.gateway.clock.now()
 
@@ -165,6 +175,7 @@ def test_every_documented_response_is_compared_with_its_model(api: ApiHarness) -
     use_jobs(api)
     use_pipelines_and_schedules(api)
     use_system(api)
+    use_dashboard(api)
     use_relays(api)
     use_agents(api)
     use_webhooks(api)

@@ -229,6 +229,7 @@ class TestLoginCode:
         answer = Client(api.gateway.socket_path).request("POST", "/ui/code", {})
         assert answer.status == 201
         code = answer.json["code"]
+        assert answer.json["url"] == f"http://127.0.0.1:0/ui/#code={code}"
         first = log_in(api, code=code)
         assert (first.json["name"], first.json["scopes"]) == ("local socket", ["*"])
         assert log_in(api, code=code).status == 401

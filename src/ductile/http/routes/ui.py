@@ -117,7 +117,18 @@ async def create_login_code(request: Request) -> Response:
     _check_enabled(request)
     if not access_of(request).local:
         raise Refused("login codes are created over the local socket only: run `ductile ui`")
-    return JsonResponse({"code": app_context_of(request).login_codes.create()}, 201)
+    api = services_of(request).compiled.settings.api
+    if not api.enabled:
+        raise Refused("the API is not enabled, so there is no dashboard; set api.enabled: true")
+    code = app_context_of(request).login_codes.create()
+    # A fragment is not sent to servers, so that no log of a proxy contains the code.
+    return JsonResponse({"code": code, "url": f"{_base_url(*api.address)}/ui/#code={code}"}, 201)
+
+
+def _base_url(host: str, port: int) -> str:
+    """Return the address at which a browser on this machine finds the listener."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _check_enabled(request: Request) -> None:

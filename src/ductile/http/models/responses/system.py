@@ -393,6 +393,8 @@ class DocsPageModel(RootModel[str]):
 
 
 class UiGatewayModel(ResponseModel):
+    """The gateway that the dashboard shows."""
+
     name: str
     version: str
     timezone: str
@@ -412,6 +414,8 @@ class UiCodeModel(ResponseModel):
     """The code is valid for a minute and opens one session."""
 
     code: str
+    url: str
+    """The dashboard's address with the code."""
 
 
 class UiSessionClosedModel(ResponseModel):

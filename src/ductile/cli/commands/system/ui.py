@@ -1,0 +1,36 @@
+"""`ductile ui`: open the dashboard without typing a token."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from ductile.cli import output
+from ductile.cli.command import CommandContext, read
+from ductile.errors import NotRunning
+
+DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+@read("ui")
+@click.option("--no-browser", is_flag=True, help="Print the address; start no browser.")
+def ui(context: CommandContext, no_browser: bool) -> None:
+    """Open the dashboard in a browser, and print its address.
+
+    The address contains a code that logs in once, within a minute.
+    """
+    client = context.target.client()
+    if client is None:
+        raise NotRunning("no gateway is running, so there is no dashboard; run: ductile start")
+    made = client.post("/ui/code", {})
+    context.show(made, lambda made: output.print_line(made["url"]))
+    if not (no_browser or context.as_json) and _has_desktop():
+        import webbrowser
+
+        webbrowser.open(made["url"])
+
+
+def _has_desktop() -> bool:
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in DESKTOPS)
