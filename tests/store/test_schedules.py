@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import apsw
 import pytest
 
 from ductile.clock import to_text
@@ -31,8 +32,10 @@ from ductile.core.schedules.window import Window
 from ductile.model import Cancellation, Outcome
 from ductile.store import notices, schedules
 from ductile.store.engines.api import Ledger
-from ductile.store.jobs import cancel_requests
-from ductile.store.jobs.claim import ClaimedJob
+from ductile.store.engines.queries import load_queries
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs import cancel_requests, retries
+from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 from ductile.store.jobs.settle import settle
 from ductile.store.schedules import FirePolicy, FireResult
 from ductile.store.tx_config import TxConfig
@@ -303,18 +306,60 @@ def test_outstanding_jobs_are_limited_by_the_configuration(t: Timer) -> None:
     assert [len(t.after(60, policy=policy).job_ids) for _ in range(3)] == [1, 1, 0]
 
 
-def test_each_entry_counts_its_own_jobs(t: Timer) -> None:
+def test_polls_of_other_entries_count(t: Timer) -> None:
     other = replace(MINUTELY, id="other")
     t.begin()
     t.begin(other)
     t.clock.advance(60)
-    assert len(t.fire().job_ids) == len(t.fire(other).job_ids) == 1
+    assert len(t.fire().job_ids) == 1
+    assert t.fire(other).job_ids == ()
+    assert t.reasons(other) == ["running"]
+    t.must_take()
+    assert t.after(1, other).job_ids == ()
 
 
-def test_jobs_of_other_producers_hold_nothing(t: Timer) -> None:
+def test_occurrence_that_waits_for_polls_of_other_entries_fires_when_they_end(t: Timer) -> None:
+    other = replace(MINUTELY, id="other", rule=Cron("* * * * *"))
+    t.begin()
+    t.see(other)
+    t.clock.advance(60)
+    t.fire()
+    assert t.fire(other).job_ids == ()
+    t.finish()
+    assert len(t.after(10, other).job_ids) == 1
+    assert t.reasons(other) == [None]
+
+
+def test_polls_of_other_producers_count(t: Timer) -> None:
     t.begin()
     t.put()
+    assert t.after(60).job_ids == ()
+    by_hand = t.must_take()
+    assert t.after(1).job_ids == ()
+    t.end(by_hand)
+    assert len(t.after(1).job_ids) == 1
+
+
+def test_poll_of_another_producer_that_waits_for_its_retry_counts(t: Timer) -> None:
+    t.begin()
+    t.put()
+    t.finish(BAD)
+    assert t.after(60).job_ids == ()
+
+
+def test_jobs_of_other_plugins_and_commands_are_no_polls(t: Timer) -> None:
+    t.begin()
+    t.put(plugin="other")
+    t.put(command="sync")
     assert len(t.after(60).job_ids) == 1
+
+
+def test_jobs_of_events_do_not_hold_a_scheduled_handle(t: Timer) -> None:
+    schedule = replace(MINUTELY, command="handle")
+    t.begin(schedule)
+    t.put(command="handle")
+    assert len(t.after(60, schedule).job_ids) == 1
+    assert t.after(60, schedule).job_ids == ()
 
 
 def test_overlap_queue_is_held_by_a_queued_job_only(t: Timer) -> None:
@@ -324,6 +369,48 @@ def test_overlap_queue_is_held_by_a_queued_job_only(t: Timer) -> None:
     assert len(t.after(60, schedule).job_ids) == 1
     assert t.after(60, schedule).job_ids == ()
     assert t.reasons(schedule) == [None, None, "running"]
+
+
+def test_polls_are_counted_by_indexes(t: Timer) -> None:
+    if not isinstance(t.ledger, SqliteLedger):
+        pytest.skip("PostgreSQL reads a table this small whole, whatever there is")
+    values = {"plugin": "echo", "schedule_id": "default", "command": "poll"}
+    connection = apsw.Connection(str(t.ledger.path))
+    sql = f"EXPLAIN QUERY PLAN {load_queries('sqlite')['other_polls']}"
+    plan = [row[3] for row in connection.execute(sql, values)]
+    connection.close()
+    used = [step.split(" INDEX ")[1].split()[0] for step in plan if " INDEX " in step]
+    assert used == [f"job_queue_{n}" for n in ("scheduled", "running", "ready", "waiting")]
+
+
+def test_queued_run_waits_for_the_run_before_it(t: Timer) -> None:
+    schedule = t.begin(replace(MINUTELY, if_running=IfRunning.QUEUE))
+    serial = ClaimPolicy("boot-1", serial={"echo": {schedule.id}})
+    t.tx_config = replace(TX_CONFIG, attempts={"echo": 2})
+    t.after(60, schedule)
+    first = t.must_take(serial)
+    [second] = t.after(60, schedule).job_ids
+    t.put(plugin="other")
+    assert t.must_take(serial).job.plugin == "other"
+    assert t.take_all(4, 4, serial) == []
+    # Its retry is part of the run.
+    t.end(first, BAD)
+    assert t.take_all(4, 4, serial) == []
+    now = t.clock.now() + timedelta(hours=1)
+    t.ledger.write(lambda tx: retries.promote_due(tx, now))
+    again = t.must_take(serial)
+    assert again.job.id == first.job.id
+    assert t.take_all(4, 4, serial) == []
+    t.end(again)
+    assert t.must_take(serial).job.id == second
+
+
+def test_runs_of_other_schedules_do_not_wait_for_each_other(t: Timer) -> None:
+    schedule = t.begin()
+    policy, serial = replace(POLICY, max_outstanding=2), ClaimPolicy("b", serial={"echo": {"x"}})
+    t.after(60, schedule, policy=policy)
+    t.after(60, schedule, policy=policy)
+    assert len(t.take_all(4, 0, serial)) == 2
 
 
 def test_overlap_cancel_replaces_a_queued_job(t: Timer) -> None:

@@ -33,7 +33,7 @@ from ductile.store.engines.api import Ledger, Tx
 Key = tuple[str, str]
 
 WHY = {
-    Reason.RUNNING: "the previous run was still running",
+    Reason.RUNNING: "a poll of the plugin was queued or running",
     Reason.WINDOW: "outside its window",
     Reason.WEEKDAY: "not on this day of the week",
     Reason.BREAKER_OPEN: "the breaker was open",

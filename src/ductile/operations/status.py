@@ -107,9 +107,11 @@ class RunningJobs:
     of_plugin: Mapping[str, int]
     with_key: Mapping[tuple[str, str, str], str]
     """The job that holds a plugin, command and dedupe key."""
+    first_of_schedule: Mapping[tuple[str, str], str]
+    """The oldest queued or running job of a plugin and schedule."""
 
 
-NOTHING_RUNS = RunningJobs({}, {})
+NOTHING_RUNS = RunningJobs({}, {}, {})
 
 
 def with_reasons(
@@ -130,9 +132,13 @@ def _running_jobs(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> RunningJobs:
     if not any(row["status"] == "queued" and not row.get("next_retry_at") for row in rows):
         return NOTHING_RUNS
     found = tx.all("running_now", limit=MOST_RUNNING)
+    first: dict[tuple[str, str], str] = {}
+    for plugin, schedule_id, id in tx.all("scheduled_jobs", limit=MOST_RUNNING):
+        first.setdefault((plugin, schedule_id), id)
     return RunningJobs(
         Counter(plugin for plugin, *_ in found),
         {(plugin, command, key): id for plugin, command, key, id in found if key is not None},
+        first,
     )
 
 
@@ -171,4 +177,13 @@ def _blocked_by(
         return f"plugin {name} runs {count} of {cap} jobs (parallelism)"
     key = row.get("dedupe_key")
     other = None if key is None else running.with_key.get((name, row["command"], key))
-    return f"job {other} with the same dedupe key is running" if other else None
+    if other:
+        return f"job {other} with the same dedupe key is running"
+    schedule = row.get("schedule_id")
+    if schedule not in compiled.serial_schedules.get(name, ()):
+        return None
+    first = running.first_of_schedule.get((name, str(schedule)))
+    earlier = first is not None and first != row["id"]
+    return (
+        f"job {first} of the same schedule has not ended (if_running: queue)" if earlier else None
+    )

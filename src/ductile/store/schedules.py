@@ -38,6 +38,8 @@ class FireResult:
     job_ids: tuple[str, ...] = ()
     passed: tuple[tuple[datetime, Reason], ...] = ()
     """The occurrences that did not fire, and why."""
+    waits_for_polls: bool = False
+    """Whether one stays due because polls of other producers are outstanding."""
 
 
 def ensure_entry(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors:
@@ -139,12 +141,14 @@ def fire_due(
     anchors = decision.anchors
     passed = [(item.slot, item.reason) for item in decision.passed]
     fired: list[str] = []
+    waits_for_polls = False
     for run in decision.fires:
         job_id = ids.next()
         verdict = _admit(tx, schedule, run, policy, tx_config, job_id, now)
         if isinstance(verdict, Hold):
             passed.append((run.slot, verdict.reason))
-            anchors = core.held(schedule, anchors, run, verdict.reason, now)
+            anchors = core.held(schedule, anchors, run, verdict, now)
+            waits_for_polls |= verdict.by_other_polls
             continue
         if not tx.run("slot_fired", slot=to_text(run.slot), job_id=job_id, now=to_text(now), **key):
             anchors = core.fired_before(schedule, anchors, run.slot, now)
@@ -156,7 +160,7 @@ def fire_due(
         anchors = core.fired(schedule, anchors, run.slot, now)
     _record_passed(tx, schedule, passed, now)
     tx.run("move_entry", **_changeable_columns(anchors), **key)
-    return FireResult(anchors, tuple(fired), tuple(passed))
+    return FireResult(anchors, tuple(fired), tuple(passed), waits_for_polls)
 
 
 def _record_passed(
@@ -185,9 +189,11 @@ def _admit(
     now: datetime,
 ) -> Fire | Hold:
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
-    outstanding: dict[str, int] = dict(tx.all("entry_outstanding", **key))
     target = {"plugin": schedule.plugin, "command": schedule.command}
+    # The lock also makes other nodes wait that would fire another entry of the same command.
     before = breakers.lock_breaker(tx, **target)
+    outstanding: dict[str, int] = dict(tx.all("entry_outstanding", **key))
+    others = sum(count for (count,) in tx.all("other_polls", command=schedule.command, **key))
     row = tx.one("scheduled_outstanding", **target)
     count = row[0] if row else 0
     allowed, after, transition = breakers_core.allow(
@@ -198,6 +204,7 @@ def _admit(
         run,
         queued=outstanding.get("queued", 0),
         running=outstanding.get("running", 0),
+        others=others,
         max_outstanding=policy.max_outstanding,
         breaker_allows=allowed,
         healthy=policy.healthy,

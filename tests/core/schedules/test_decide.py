@@ -18,6 +18,7 @@ from ductile.core.schedules.decide import (
     CatchUp,
     Cron,
     Every,
+    Hold,
     Monthly,
     Passed,
     Reason,
@@ -93,7 +94,7 @@ class TestEvery:
 
     def test_a_slot_that_met_the_run_before_is_over(self) -> None:
         slot = NOON + HOUR
-        anchors = held(HOURLY, SEEN, Run(slot, slot), Reason.RUNNING, slot)
+        anchors = held(HOURLY, SEEN, Run(slot, slot), Hold(Reason.RUNNING), slot)
         assert fires(HOURLY, anchors, slot) == []
         assert next_look(HOURLY, anchors, slot) == slot + HOUR
 
@@ -304,7 +305,7 @@ class TestOneShots:
             assert moment is not None
             (run,) = due(schedule, anchors, moment).fires
             tries.append(int((moment - NOON) / MINUTE))
-            anchors = held(schedule, anchors, run, reason, moment)
+            anchors = held(schedule, anchors, run, Hold(reason), moment)
             moment = next_look(schedule, anchors, moment)
         assert tries == [2, 4, 8, 16, 32, 64, 124, 184, 244]
         assert not anchors.exhausted

@@ -97,7 +97,7 @@ class TestCatchUp:
 
     def test_held_back_it_goes_on_from_now_too(self) -> None:
         decision = due(HOURLY, self.DOWN, self.UP)
-        anchors = held(HOURLY, decision.anchors, decision.fires[0], Reason.RUNNING, self.UP)
+        anchors = held(HOURLY, decision.anchors, decision.fires[0], Hold(Reason.RUNNING), self.UP)
         assert next_due(HOURLY, anchors, self.UP) == self.UP + HOUR
 
     def test_rows_are_bounded(self) -> None:
@@ -195,7 +195,7 @@ class TestHeld:
             assert now is not None
             (run,) = due(schedule, anchors, now).fires
             assert run.slot == slot
-            anchors = held(schedule, anchors, run, reason, now)
+            anchors = held(schedule, anchors, run, Hold(reason), now)
             assert next_look(schedule, anchors, now) == now + MINUTE
             now += MINUTE
         assert fires(schedule, anchors, now) == [slot]
@@ -203,7 +203,7 @@ class TestHeld:
     def test_a_short_interval_is_not_stretched(self) -> None:
         schedule, now = entry(Every(10)), NOON + timedelta(seconds=10)
         (run,) = due(schedule, SEEN, now).fires
-        anchors = held(schedule, SEEN, run, Reason.UNHEALTHY, now)
+        anchors = held(schedule, SEEN, run, Hold(Reason.UNHEALTHY), now)
         assert next_look(schedule, anchors, now) == now + timedelta(seconds=10)
 
     def test_its_successor_takes_its_place_and_neither_is_caught_up(self) -> None:
@@ -214,19 +214,33 @@ class TestHeld:
                 decision = due(schedule, anchors, now)
                 anchors = decision.anchors
                 for run in decision.fires:
-                    anchors = held(schedule, anchors, run, Reason.UNHEALTHY, now)
+                    anchors = held(schedule, anchors, run, Hold(Reason.UNHEALTHY), now)
             assert fires(schedule, anchors, NOON + 600 * MINUTE - MINUTE) == [NOON + 9 * HOUR]
 
     def test_at_first_sight_it_stays_due_too(self) -> None:
         fresh = Anchors(first_seen=NOON, boot=NOON)
         (run,) = due(self.WEEKLY, fresh, NOON).fires
-        anchors = held(self.WEEKLY, fresh, run, Reason.UNHEALTHY, NOON)
+        anchors = held(self.WEEKLY, fresh, run, Hold(Reason.UNHEALTHY), NOON)
         assert fires(self.WEEKLY, anchors, NOON + HOUR) == [NOON]
+
+    @pytest.mark.parametrize("rule", [Every(3600), Cron("0 * * * *")], ids=str)
+    def test_run_that_waits_for_other_polls_stays_due_until_its_successor(
+        self, rule: Every | Cron
+    ) -> None:
+        schedule, slot = entry(rule), NOON + HOUR
+        hold = Hold(Reason.RUNNING, by_other_polls=True)
+        (run,) = due(schedule, SEEN, slot).fires
+        anchors = held(schedule, SEEN, run, hold, slot)
+        assert next_look(schedule, anchors, slot) == slot + MINUTE
+        assert fires(schedule, anchors, slot + 59 * MINUTE) == [slot]
+        late = due(schedule, anchors, slot + HOUR)
+        assert [run.slot for run in late.fires] == [slot + HOUR]
+        assert late.passed == (Passed(slot, Reason.CATCH_UP_SKIPPED),)
 
     def test_cron_goes_on_with_its_next_slot(self) -> None:
         schedule, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")
         (run,) = due(schedule, SEEN, slot).fires
-        anchors = held(schedule, SEEN, run, Reason.UNHEALTHY, slot)
+        anchors = held(schedule, SEEN, run, Hold(Reason.UNHEALTHY), slot)
         assert next_look(schedule, anchors, slot) == slot + 24 * HOUR
 
 
@@ -251,33 +265,50 @@ RUN = Run(NOON, NOON)
 OWED = Run(NOON, NOON, catch_up=True)
 
 
+HELD = Hold(Reason.RUNNING)
+HELD_BY_OTHERS = Hold(Reason.RUNNING, by_other_polls=True)
+
+
 @pytest.mark.parametrize(
-    ("policy", "run", "queued", "running", "most", "verdict"),
+    ("policy", "run", "queued", "running", "others", "most", "verdict"),
     [
-        (IfRunning.SKIP, RUN, 0, 0, 1, Fire()),
-        (IfRunning.SKIP, RUN, 1, 0, 1, Hold(Reason.RUNNING)),
-        (IfRunning.SKIP, RUN, 0, 1, 1, Hold(Reason.RUNNING)),
-        (IfRunning.SKIP, RUN, 1, 1, 3, Fire()),
-        (IfRunning.SKIP, RUN, 1, 2, 3, Hold(Reason.RUNNING)),
-        (IfRunning.SKIP, OWED, 7, 1, 1, Fire()),
-        (IfRunning.QUEUE, RUN, 0, 1, 1, Fire()),
-        (IfRunning.QUEUE, RUN, 1, 1, 1, Hold(Reason.RUNNING)),
-        (IfRunning.QUEUE, RUN, 1, 1, 2, Fire()),
-        (IfRunning.QUEUE, OWED, 7, 1, 1, Fire()),
-        (IfRunning.CANCEL, RUN, 0, 0, 1, Fire()),
-        (IfRunning.CANCEL, RUN, 0, 1, 1, Fire(cancel_outstanding=True)),
-        (IfRunning.CANCEL, RUN, 2, 0, 1, Fire(cancel_outstanding=True)),
-        (IfRunning.CANCEL, OWED, 2, 0, 1, Fire()),
+        (IfRunning.SKIP, RUN, 0, 0, 0, 1, Fire()),
+        (IfRunning.SKIP, RUN, 1, 0, 0, 1, HELD),
+        (IfRunning.SKIP, RUN, 0, 1, 0, 1, HELD),
+        (IfRunning.SKIP, RUN, 1, 1, 0, 3, Fire()),
+        (IfRunning.SKIP, RUN, 1, 2, 0, 3, HELD),
+        (IfRunning.SKIP, RUN, 0, 0, 1, 1, HELD_BY_OTHERS),
+        (IfRunning.SKIP, RUN, 0, 0, 1, 2, Fire()),
+        (IfRunning.SKIP, RUN, 0, 1, 1, 2, HELD),
+        (IfRunning.SKIP, OWED, 7, 1, 7, 1, Fire()),
+        (IfRunning.QUEUE, RUN, 0, 1, 0, 1, Fire()),
+        (IfRunning.QUEUE, RUN, 1, 1, 0, 1, HELD),
+        (IfRunning.QUEUE, RUN, 1, 1, 0, 9, HELD),
+        (IfRunning.QUEUE, RUN, 0, 1, 1, 1, HELD_BY_OTHERS),
+        (IfRunning.QUEUE, RUN, 0, 1, 1, 2, Fire()),
+        (IfRunning.QUEUE, OWED, 7, 1, 7, 1, Fire()),
+        (IfRunning.CANCEL, RUN, 0, 0, 0, 1, Fire()),
+        (IfRunning.CANCEL, RUN, 0, 1, 0, 1, Fire(cancel_outstanding=True)),
+        (IfRunning.CANCEL, RUN, 2, 0, 0, 1, Fire(cancel_outstanding=True)),
+        (IfRunning.CANCEL, RUN, 0, 1, 1, 1, HELD_BY_OTHERS),
+        (IfRunning.CANCEL, OWED, 2, 0, 0, 1, Fire()),
     ],
 )
 def test_the_guard_counts_what_the_policy_says(
-    policy: IfRunning, run: Run, queued: int, running: int, most: int, verdict: Fire | Hold
+    policy: IfRunning,
+    run: Run,
+    queued: int,
+    running: int,
+    others: int,
+    most: int,
+    verdict: Fire | Hold,
 ) -> None:
     assert verdict == admit(
         entry(Every(60), if_running=policy),
         run,
         queued=queued,
         running=running,
+        others=others,
         max_outstanding=most,
         breaker_allows=True,
         healthy=True,
@@ -292,6 +323,7 @@ def test_breaker_and_health_hold_every_run(run: Run) -> None:
             run,
             queued=0,
             running=0,
+            others=0,
             max_outstanding=1,
             breaker_allows=breaker_allows,
             healthy=healthy,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from ductile.engine.config.compiled import INIT_PENDING
 from ductile.errors import LedgerBusy
+from ductile.operations import status
 from ductile.store import notices, schedules
 from ductile.store.engines.api import BEGINNING, Ledger
 from ductile.store.jobs import read, retries
 from ductile.store.jobs.cancel_requests import REQUESTED
 from tests.engine.scheduling.harness import BAD, DAY, HOUR, YEAR, SchedulerHarness
 from tests.engine.site import OK, Site
+from tests.waiting import until
 
 
 def test_every_fires_once_per_interval(make_scheduler) -> None:
@@ -105,6 +108,20 @@ def test_outstanding_job_skips_the_next_occurrences(make_scheduler) -> None:
     harness.finish()
     harness.run(300)
     assert len(harness.fires()) == 2
+
+
+@pytest.mark.parametrize("rule", [{"every": "1h"}, {"cron": "0 * * * *"}], ids=str)
+def test_schedules_of_one_plugin_that_are_due_together_run_one_after_another(
+    make_scheduler, rule: dict[str, str]
+) -> None:
+    harness = make_scheduler(*({"id": id, **rule} for id in "abc"))
+    harness.run(DAY)
+    fires = [len(harness.fires(id=id)) for id in "abc"]
+    assert min(fires) >= 23
+    for id in "abc":
+        for row in harness.slots(id=id):
+            late = datetime.fromisoformat(row["created_at"]) - datetime.fromisoformat(row["slot"])
+            assert late <= timedelta(seconds=10)
 
 
 def test_unready_plugin_is_scheduled_once_it_is_ready(make_scheduler) -> None:
@@ -262,7 +279,8 @@ def test_restart_neither_loses_nor_duplicates_an_occurrence(make_scheduler) -> N
 
 
 def test_downtime_is_caught_up_only_if_configured(make_scheduler) -> None:
-    harness = make_scheduler({"every": "5m"}, {"id": "all", "every": "5m", "catch_up": "run_all"})
+    every = {"id": "all", "every": "5m", "command": "sync", "catch_up": "run_all"}
+    harness = make_scheduler({"every": "5m"}, every)
     harness.run(300)
     harness.clock.advance(DAY)
     harness.start()
@@ -392,6 +410,35 @@ def test_running_gateway_fires_schedules(site: Site) -> None:
             seen.add(str(notice.job_id))
             running._received = [n for n in running._received if n.job_id not in seen]
     assert len(seen) == 3
+
+
+def test_queued_run_starts_when_the_run_before_it_has_ended(site: Site) -> None:
+    site.settings["service"]["max_workers"] = 4
+    gate = site.gate()
+    every = {"id": "often", "every": "50ms", "if_running": "queue"}
+    site.plugin("echo", gate.script() + OK, schedules=[every])
+    with site.running() as running:
+        gate.arrived()
+        pending = partial(
+            running.gateway.ledger.read, lambda tx: tx.dicts("pending_jobs", limit=10)
+        )
+        until(lambda: len(pending()) == 2)
+        first, second = pending()
+        assert (first["status"], second["status"]) == ("running", "queued")
+        gateway = running.gateway
+        [waits] = gateway.ledger.read(
+            lambda tx: status.with_reasons(
+                tx, [second], gateway.compiled, gateway.unready, served=True
+            )
+        )
+        reason = f"job {first['id']} of the same schedule has not ended (if_running: queue)"
+        assert waits["waits_for"] == reason
+        gateway.loops["scheduler"].stop()
+        gate.open(1)
+        assert running.ended(first["id"])["status"] == "succeeded"
+        gate.arrived()
+        gate.open(1)
+        assert running.ended(second["id"])["status"] == "succeeded"
 
 
 def test_newer_occurrence_kills_the_process_of_the_older_one(site: Site) -> None:

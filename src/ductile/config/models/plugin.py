@@ -252,7 +252,8 @@ class PluginSettings(Section):
         description="When the scheduler pauses a failing plugin.",
     )
     max_outstanding_polls: Annotated[Whole, Field(ge=1)] = Field(
-        default=1, description="Maximum number of scheduled jobs that are queued or running."
+        default=1,
+        description="Maximum number of its polls that are queued or running when a schedule fires.",
     )
     parallelism: Annotated[Whole, Field(ge=1)] | None = Field(
         default=None,

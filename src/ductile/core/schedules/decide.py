@@ -127,6 +127,8 @@ class Fire:
 @dataclass(frozen=True, slots=True)
 class Hold:
     reason: Reason
+    by_other_polls: bool = False
+    """Whether only polls of other producers are in the way, not the entry's own run."""
 
 
 def due(schedule: Schedule, anchors: Anchors, now: datetime) -> Decision:
@@ -156,35 +158,48 @@ def admit(
     *,
     queued: int,
     running: int,
+    others: int,
     max_outstanding: int,
     breaker_allows: bool,
     healthy: bool,
 ) -> Fire | Hold:
-    """Whether a due run may fire, given the entry's outstanding jobs and its plugin's state."""
+    """Whether a due run may fire, given its plugin's state and the outstanding polls: the entry's
+    own `queued` and `running` jobs, and `others` that the plugin has.
+    """
     if not healthy:
         return Hold(Reason.UNHEALTHY)
     if not breaker_allows:
         return Hold(Reason.BREAKER_OPEN)
     if run.catch_up:
         return Fire()
-    if schedule.if_running is IfRunning.CANCEL:
-        return Fire(cancel_outstanding=queued + running > 0)
-    guarded = queued if schedule.if_running is IfRunning.QUEUE else queued + running
-    return Hold(Reason.RUNNING) if guarded >= max_outstanding else Fire()
+    own = queued + running
+    cancels = schedule.if_running is IfRunning.CANCEL
+    if schedule.if_running is IfRunning.QUEUE:
+        if queued:
+            return Hold(Reason.RUNNING)
+        # The new job does not run before this one has ended.
+        own = 0
+    counted = others if cancels else own + others
+    if counted < max_outstanding:
+        return Fire(cancel_outstanding=cancels and own > 0)
+    return Hold(Reason.RUNNING, by_other_polls=cancels or own == 0)
 
 
 def fired(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:
     return replace(anchors, last_fire=slot, last_fired_at=now, exhausted=schedule.one_shot)
 
 
-def held(schedule: Schedule, anchors: Anchors, run: Run, reason: Reason, now: datetime) -> Anchors:
+def held(schedule: Schedule, anchors: Anchors, run: Run, hold: Hold, now: datetime) -> Anchors:
     """`run` was due but may not fire: a one-shot is tried again, `cron` continues with its next
     occurrence. `every` continues one interval from now; if the reason may end soon, its run stays
-    due instead.
+    due instead. A run of any rule stays due while only polls of other producers are in its way.
     """
-    if reason.temporary and isinstance(schedule.rule, Every | Monthly):
-        return replace(anchors, last_passed=run.counted_from or anchors.last_passed)
-    return _passed_over(schedule, anchors, run.slot, now)
+    counts_elapsed_time = isinstance(schedule.rule, Every | Monthly)
+    if not (hold.by_other_polls or (hold.reason.temporary and counts_elapsed_time)):
+        return _passed_over(schedule, anchors, run.slot, now)
+    if not counts_elapsed_time:
+        return anchors
+    return replace(anchors, last_passed=run.counted_from or anchors.last_passed)
 
 
 def fired_before(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:

@@ -16,7 +16,7 @@ from ductile.core.jobs.retry import RetryPolicy
 from ductile.core.pipelines.graph import RELAY_PLUGIN, SWITCH_PLUGIN
 from ductile.core.pipelines.router import Router
 from ductile.core.schedules.breaker import BreakerPolicy
-from ductile.core.schedules.decide import Schedule
+from ductile.core.schedules.decide import IfRunning, Schedule
 from ductile.core.values.redact import Redactor
 from ductile.engine.config.compile_routes import compile_router
 from ductile.engine.config.compile_schedules import schedules_of
@@ -97,6 +97,15 @@ class CompiledConfig:
         """Refused plugins, whose jobs stay queued."""
         refused = {refusal.name for refusal in self.registry.refused}
         return frozenset(refused - self.registry.plugins.keys())
+
+    @cached_property
+    def serial_schedules(self) -> Mapping[str, frozenset[str]]:
+        """Per plugin, the schedules whose runs wait for the run before them."""
+        serial: dict[str, set[str]] = {}
+        for entry in self.schedules:
+            if entry.if_running is IfRunning.QUEUE:
+                serial.setdefault(entry.plugin, set()).add(entry.id)
+        return {plugin: frozenset(ids) for plugin, ids in serial.items()}
 
     def known(self) -> frozenset[str]:
         """The plugins whose jobs this node can run."""

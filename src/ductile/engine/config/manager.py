@@ -144,6 +144,7 @@ class ConfigManager:
             caps=compiled.caps,
             init_only=frozenset(unready),
             held=compiled.held(),
+            serial=compiled.serial_schedules,
             known=None if self._ledger.engine == "sqlite" else compiled.known(),
         )
         self._now = ConfigInForce(compiled, unready, policy)

@@ -21,6 +21,8 @@ SET_BACK_SECONDS = 1.0
 """By how much the wall clock falls behind the monotonic clock when it was set back."""
 SUSPENDED_AFTER = timedelta(minutes=1)
 """A tick that is later means that the machine was suspended or the clock was set forward."""
+POLL_WAIT = timedelta(seconds=5)
+"""Longest wait before an occurrence is tried again that polls of other producers hold back."""
 ERROR_RETRY = timedelta(minutes=1)
 """Delay before a schedule that raised an error is tried again."""
 
@@ -162,7 +164,7 @@ class Scheduler:
     ) -> None:
         try:
             fired = self._fire(compiled, schedule, now)
-            upcoming = None if fired is None else next_look(schedule, fired.anchors, now)
+            upcoming = None if fired is None else _next_look(schedule, fired, now)
         except LedgerError:
             # The occurrence is still owed.
             self._push(due, key, schedule)
@@ -230,3 +232,10 @@ class Scheduler:
             if not self._heap:
                 return longest
             return min(max((self._heap[0][0] - now).total_seconds(), 0.0), longest)
+
+
+def _next_look(schedule: Schedule, fired: FireResult, now: datetime) -> datetime | None:
+    upcoming = next_look(schedule, fired.anchors, now)
+    if upcoming is None or not fired.waits_for_polls:
+        return upcoming
+    return min(upcoming, now + POLL_WAIT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import datetime
 from operator import attrgetter
+
+import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
@@ -29,12 +31,23 @@ class ClaimPolicy:
     """Plugins whose `init` has not succeeded yet: only their `init` jobs may run."""
     held: frozenset[str] = frozenset()
     """Plugins that are refused: their jobs stay queued."""
+    serial: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Per plugin, the schedules whose runs wait for the run before them (`if_running: queue`)."""
     known: frozenset[str] | None = None
     """The plugins that this node can run, if other nodes may know others; None means all."""
 
     def excludes(self, plugin: str) -> bool:
         """Whether this plugin's jobs must not be claimed."""
         return plugin in self.held or (self.known is not None and plugin not in self.known)
+
+    def first_ready_values(self, plugin: str) -> dict[str, object]:
+        """The values of the query for the oldest job of this plugin that may run."""
+        serial = self.serial.get(plugin)
+        return {
+            "plugin": plugin,
+            "init_only": int(plugin in self.init_only),
+            "ids": orjson.dumps(list(serial)).decode() if serial else "[]",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +116,11 @@ def _list_heads(tx: Tx, policy: ClaimPolicy) -> list[_Head]:
         cap = policy.caps.get(plugin)
         if cap is not None and not _is_below_cap(tx, plugin, running, cap):
             continue
-        init_only = plugin in policy.init_only
-        if not init_only and not has_key:
+        if plugin not in policy.init_only and plugin not in policy.serial and not has_key:
             heads.append(_Head(seq, plugin, alone=cap is not None))
             continue
         # Its first job may have to wait although a later one may run.
-        row = tx.one("first_ready", plugin=plugin, init_only=int(init_only))
+        row = tx.one("first_ready", **policy.first_ready_values(plugin))
         if row is not None:
             heads.append(_Head(row[0], plugin, alone=True))
     return sorted(heads, key=attrgetter("seq"))
@@ -149,8 +161,7 @@ def _start_run(
 def _start_first(tx: Tx, policy: ClaimPolicy, plugin: str, now: datetime) -> ClaimedJob | None:
     row = tx.one(
         "start_first",
-        plugin=plugin,
-        init_only=int(plugin in policy.init_only),
+        **policy.first_ready_values(plugin),
         owner=policy.owner,
         snapshot_id=policy.snapshot_id,
         now=to_text(now),

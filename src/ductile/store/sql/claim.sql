@@ -28,13 +28,18 @@ SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
 
 -- name: first_ready
 -- The position of a plugin's oldest job that may run: only `init` if the others must wait for it,
--- none whose dedupe key is running, and none that another node is about to start.
+-- none whose dedupe key is running, none of the given schedules while an earlier run of it has not
+-- ended, and none that another node is about to start.
 SELECT j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
   AND (j.command = 'init' OR 0 = :init_only)
   AND (j.dedupe_key IS NULL OR NOT EXISTS (
     SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
       AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
+  AND (j.schedule_id IS NULL OR j.schedule_id NOT IN (SELECT given.id FROM @given@)
+    OR NOT EXISTS (
+      SELECT 1 FROM job_queue r WHERE r.plugin = j.plugin AND r.schedule_id = j.schedule_id
+        AND r.status IN ('queued', 'running') AND (r.status = 'running' OR r.seq < j.seq)))
 ORDER BY j.seq LIMIT 1 @skip_locked@;
 
 -- name: start_first

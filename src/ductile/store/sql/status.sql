@@ -7,6 +7,11 @@ FROM job_queue WHERE status = 'running' ORDER BY started_at, seq LIMIT :limit;
 SELECT plugin, command, dedupe_key, id FROM job_queue
 WHERE status = 'running' ORDER BY plugin LIMIT :limit;
 
+-- name: scheduled_jobs
+-- Queued and running jobs of schedules, the oldest first.
+SELECT plugin, schedule_id, id FROM job_queue
+WHERE schedule_id IS NOT NULL AND status IN ('queued', 'running') ORDER BY seq LIMIT :limit;
+
 -- name: ready_by_plugin
 -- Ready jobs, by the index of the claim only.
 SELECT plugin, count(*) AS jobs FROM job_queue
