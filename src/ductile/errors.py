@@ -10,6 +10,7 @@
     └── LedgerError              1    503  the ledger cannot take a write now
         ├── LedgerFull           1    507  no space: definite, nothing was written
         ├── LedgerBusy           1    503  another process holds the write lock
+        ├── LedgerMoved          1    503  the open file is not at its path: nothing was written
         └── LedgerBroken         1    500  it is unknown whether a commit took effect: stop
 
 Expected failures of a plugin are values (`model.Outcome`), never exceptions.
@@ -155,6 +156,10 @@ class LedgerFull(LedgerError):
 
 class LedgerBusy(LedgerError):
     code = "ledger_busy"
+
+
+class LedgerMoved(LedgerError):
+    code = "ledger_moved"
 
 
 class LedgerBroken(LedgerError):

@@ -13,6 +13,7 @@ from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer, Listener, bind_local
 from tests.engine.site import Running, Site
 from tests.http.client import Client
+from tests.store.engines.sqlite.conftest import disk  # noqa: F401 - fixture
 
 
 @pytest.fixture

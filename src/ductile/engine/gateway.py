@@ -18,6 +18,7 @@ from ductile.engine.instance_lock import InstanceLock
 from ductile.engine.loop import Loop, Tick
 from ductile.engine.notices.tailer import NoticeTailer
 from ductile.engine.observability import job_logging
+from ductile.engine.observability.health import HealthMonitor
 from ductile.engine.observability.retention import RetentionCleaner
 from ductile.engine.outbox.http_client import HttpClient
 from ductile.engine.outbox.policy import OutboxPolicy
@@ -89,6 +90,7 @@ class Gateway(Services):
             self._log.warning("ended orphaned processes of the last gateway", count=count)
         self.pool.start()
         self._recover()
+        self.health = HealthMonitor(self)
 
     def _launch_runner(self, slots: int) -> None:
         entries = 2 * slots * (BUFFER_LIMIT + 1)
@@ -166,6 +168,7 @@ class Gateway(Services):
         orphans = OrphanSweeper(
             self.ledger, self.boot, self.owned_jobs, lambda: self.compiled, self.entropy
         )
+        assert self.health is not None
         ticks: dict[str, Tick] = {
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
             "config": self.config.tick,
@@ -175,6 +178,7 @@ class Gateway(Services):
             "orphans": orphans.tick,
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.reminders.tick,
+            "health": self.health.tick,
             **{name: worker.tick for name, worker in self.outbox_workers.items()},
         }
         if not self.is_only_writer:

@@ -28,6 +28,8 @@ class Loop:
         self._wake = threading.Event()
         self._stopping = False
         self._tick_started: float | None = None
+        self.failure: str | None = None
+        """Why the last tick failed; None if it succeeded."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -35,6 +37,10 @@ class Loop:
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+    def has_ended(self) -> bool:
+        """Whether it was started and runs no more."""
+        return self._thread.ident is not None and not self._thread.is_alive()
 
     def current_tick_seconds(self) -> float:
         """How long the current tick has been running; 0 between ticks."""
@@ -62,14 +68,17 @@ class Loop:
             self._tick_started = self._clock.monotonic()
             try:
                 wait = self._tick(self._clock.now())
+                self.failure = None
                 outage.report_end()
             except LedgerBroken as error:
                 self._on_broken(error)
                 return
             except LedgerError as error:
+                self.failure = error.message
                 outage.report(error)
                 wait = ERROR_RETRY_SECONDS
             except Exception as error:  # noqa: BLE001 - one bad tick must not end the loop
+                self.failure = f"internal error: {type(error).__name__}: {error}"
                 log.crash("tick raised an error", error)
                 wait = ERROR_RETRY_SECONDS
             self._tick_started = None

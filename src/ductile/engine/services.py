@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
@@ -32,6 +32,9 @@ from ductile.model import Cancellation, NewJob
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.jobs.enqueue import Enqueued
+
+if TYPE_CHECKING:
+    from ductile.engine.observability.health import HealthMonitor
 
 
 class Services:
@@ -73,6 +76,8 @@ class Services:
         self.loops = Loops(self.clock)
         self.outbox_workers: dict[str, OutboxWorker[Any]] = {}
         self.dispatcher: Dispatcher | None = None
+        self.health: HealthMonitor | None = None
+        """None in a process that only reads."""
         self._reloading = threading.Lock()
         self.on_stop: list[Callable[[], None]] = []
         """Called when a stop begins, before the loops end."""

@@ -176,6 +176,10 @@ class Dispatcher:
         self._refused: list[Attempt] = []
         """Attempts whose settlement the ledger refused, until `_resume_at`."""
         self._resume_at = 0.0
+        self.is_alive = True
+        """False once `loop` has ended."""
+        self._unsettled: dict[str, str] = {}
+        """Why the ledger refused the settlement of a job that is still to be settled, by id."""
         host.work_signal.attach(self._events.wake)
 
     def close(self) -> None:
@@ -188,6 +192,8 @@ class Dispatcher:
             self._work()
         except LedgerBroken as error:
             self._host.broken(error)
+        finally:
+            self.is_alive = False
 
     def run_claimed(self, claimed: ClaimedJob) -> None:
         """Run one claimed job to its settlement, in this thread."""
@@ -216,6 +222,10 @@ class Dispatcher:
     def busy(self) -> int:
         """How many processes run now."""
         return self._workers.busy
+
+    def unsettled_jobs(self) -> dict[str, str]:
+        """The ended jobs whose settlement the ledger has refused, and why."""
+        return self._unsettled.copy()
 
     # A round
 
@@ -326,7 +336,7 @@ class Dispatcher:
         self._workers.assign()
         with together():
             for attempt, settlement in zip(batch.attempts, settled, strict=True):
-                self._workers.forget(attempt)
+                self._forget(attempt)
                 self._report(attempt, settlement)
 
     def _report(self, attempt: Attempt, settlement: Settlement | None) -> None:
@@ -362,7 +372,7 @@ class Dispatcher:
             self._resume_at = self._host.clock.monotonic() + LEDGER_PAUSE
             self._log.crash("transaction failed with an internal error", error)
             for attempt in batch.attempts:
-                self._workers.forget(attempt)
+                self._forget(attempt)
 
     def _refuse(self, attempt: Attempt, error: LedgerError) -> None:
         """Keep a settlement that the ledger does not take now."""
@@ -377,6 +387,11 @@ class Dispatcher:
         attempt.retries_while_stopping -= self._host.stopping.is_set()
         if attempt.retries_while_stopping < 0:
             # The job stays `running`: recovery at the next start counts the attempt as lost.
-            self._workers.forget(attempt)
+            self._forget(attempt)
         else:
+            self._unsettled[attempt.job.id] = error.message
             self._refused.append(attempt)
+
+    def _forget(self, attempt: Attempt) -> None:
+        self._unsettled.pop(attempt.job.id, None)
+        self._workers.forget(attempt)

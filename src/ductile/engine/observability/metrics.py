@@ -6,7 +6,7 @@ import os
 import resource
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import ductile
@@ -16,12 +16,14 @@ from ductile.engine.observability.counters import (
     Histogram,
     choose_plugin_label,
 )
+from ductile.engine.observability.health import PARTS
 from ductile.engine.observability.prometheus import (
     format_histogram,
     format_metric,
     format_value,
 )
 from ductile.engine.services import Services
+from ductile.errors import LedgerError
 from ductile.store.engines.api import StoredNotice, Tx
 
 MAX_ROWS = 1000
@@ -59,17 +61,39 @@ class Metrics:
             self._webhooks[endpoint, outcome] += 1
 
     def render(self, followers: int) -> str:
-        """All metrics as text; reads the ledger."""
+        """All metrics as text; without those that a ledger that cannot be read would supply."""
         parts = (
+            *self._format_health(),
             *self._format_gateway(),
-            *self._gateway.ledger.read(self._format_queue),
+            *self._read_ledger(lambda: self._gateway.ledger.read(self._format_queue)),
             *self._format_jobs(),
             *self._format_http(followers),
-            *self._format_outboxes(),
+            *self._read_ledger(self._format_outboxes),
             *self._format_store(),
             *_format_process(),
         )
         return "".join(parts)
+
+    def _read_ledger(self, read: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+        """What `read` returns; nothing if the ledger fails, which `ductile_healthy` shows."""
+        try:
+            return tuple(read())
+        except LedgerError:
+            return ()
+
+    def _format_health(self) -> Iterator[str]:
+        health = self._gateway.health
+        failing = () if health is None else health.check()
+        healthy = not any(part.critical for part in failing)
+        help = "Whether a job can be accepted and settled."
+        yield format_value("ductile_healthy", "gauge", help, healthy)
+        found = {part.part for part in failing}
+        yield format_metric(
+            "ductile_part_failing",
+            "gauge",
+            "Whether a part of the gateway fails.",
+            [((("part", name),), name in found) for name in (*PARTS, *tuple(self._gateway.loops))],
+        )
 
     def _format_gateway(self) -> Iterator[str]:
         gateway = self._gateway

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
+from ductile.engine.observability.health import LEDGER, FailingPart
 from ductile.engine.services import Services
 from ductile.errors import LedgerError
 from ductile.http.middleware.auth import is_from_this_machine, principal_of
@@ -25,12 +27,19 @@ async def show_health(request: Request) -> Response:
 
 
 async def check_health(services: Services, *, details: bool) -> Response:
-    """Return 200 and `ok`, or 503 and `error`; with `details` the figures or the reason too."""
-    figures = await _read_figures(services)
-    status, code = ("error", 503) if "error" in figures else ("ok", 200)
+    """Return 200 and `ok` while a job can be accepted and settled, else 503 and `error`.
+
+    With `details` also the figures, and the parts that fail.
+    """
+    figures, failing = await asyncio.gather(_read_figures(services), _check_parts(services))
+    if isinstance(figures, FailingPart):
+        failing, figures = (figures, *(part for part in failing if part.part != LEDGER)), {}
+    critical = [part for part in failing if part.critical]
+    status, code = ("error", 503) if critical else ("ok", 200)
     if not details:
         return JsonResponse({"status": status}, code)
     uptime = services.clock.now() - services.started_at
+    reason = {"error": critical[0].error, "code": critical[0].code} if critical else {}
     return JsonResponse(
         {
             "status": status,
@@ -38,13 +47,21 @@ async def check_health(services: Services, *, details: bool) -> Response:
             "uptime_seconds": int(uptime.total_seconds()),
             "plugins_loaded": len(services.compiled.plans),
             **figures,
+            **reason,
+            **({"failing": [asdict(part) for part in failing]} if failing else {}),
         },
         code,
     )
 
 
-async def _read_figures(services: Services) -> dict[str, object]:
-    """Return figures from the ledger, or an `error` if it does not answer or is broken."""
+async def _check_parts(services: Services) -> tuple[FailingPart, ...]:
+    if services.health is None:
+        return ()
+    return await asyncio.to_thread(services.health.check)
+
+
+async def _read_figures(services: Services) -> dict[str, object] | FailingPart:
+    """Return figures from the ledger, or why it cannot be read."""
 
     def count() -> dict[str, object]:
         queued, _ = count_jobs(services.ledger)
@@ -53,14 +70,10 @@ async def _read_figures(services: Services) -> dict[str, object]:
         return {"queue_depth": queued, "plugins_circuit_open": len(loaded)}
 
     if services.failure is not None:
-        return _describe(services.failure)
+        return FailingPart(LEDGER, services.failure.message, services.failure.code)
     try:
         return await asyncio.wait_for(asyncio.to_thread(count), LEDGER_TIMEOUT)
     except TimeoutError:
-        return _describe(LedgerError("the ledger does not answer"))
+        return FailingPart(LEDGER, "the ledger does not answer", LedgerError.code)
     except LedgerError as error:
-        return _describe(error)
-
-
-def _describe(error: LedgerError) -> dict[str, object]:
-    return {"error": error.message, "code": error.code}
+        return FailingPart(LEDGER, error.message, error.code)

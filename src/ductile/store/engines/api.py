@@ -183,6 +183,12 @@ class Ledger(Protocol):
         `progress` receives the amount that is done and the total; it ends the copy by raising.
         """
 
+    def check_files(self) -> None:
+        """Raise `LedgerMoved` if the open files are no longer those at the ledger's path.
+
+        Does nothing on an engine without files of its own.
+        """
+
     def health(self) -> Mapping[str, object]:
         """Figures for `status` and metrics."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from ductile.errors import LedgerError, NotFound
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_file import refuse_lost_database
 
 
 def open_ledger(
@@ -18,6 +19,7 @@ def open_ledger(
     elif path is None:
         raise LedgerError("the configuration names no ledger; set state.path or state.url")
     elif read_only and not path.exists():
+        refuse_lost_database(path)
         raise NotFound(f"there is no ledger at {path} yet; start the gateway once")
     else:
         ledger = SqliteLedger(path, read_only=read_only)

@@ -281,6 +281,9 @@ class PostgresLedger:
         except psycopg.Error as error:
             raise LedgerError(f"the database cannot be copied: {error}") from error
 
+    def check_files(self) -> None:
+        """Does nothing: the files are the server's."""
+
     def health(self) -> dict[str, object]:
         commits = {"commits": self._commits, "transactions": self._commits}
         return {"engine": self.engine, **commits, **self._pool.get_stats()}

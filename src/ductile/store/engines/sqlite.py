@@ -22,7 +22,8 @@ from ductile.store.backup import copy
 from ductile.store.engines import queries
 from ductile.store.engines.api import Done, Effects, Listener, Row, Tx, Work
 from ductile.store.engines.migrate import migrate
-from ductile.store.engines.sqlite_errors import translate_error, translating_errors
+from ductile.store.engines.sqlite_errors import is_damage, translate_error, translating_errors
+from ductile.store.engines.sqlite_file import OpenFiles, refuse_lost_database
 from ductile.store.engines.sqlite_schema import SqliteSchema
 from ductile.store.engines.write_queue import (
     CommitLatch,
@@ -137,7 +138,9 @@ class SqliteLedger:
         self._batches = self._transactions = self._largest = self._busy = 0
         self._closed = False
         self._writer: threading.Thread | None = None
+        self._files: OpenFiles | None = None
         if not read_only:
+            refuse_lost_database(path)
             self._create()
             self._connection = connect(path)
             self._queue = WriteQueue()
@@ -153,6 +156,7 @@ class SqliteLedger:
             return
         with translating_errors():
             migrate(SqliteSchema(self._connection, self.path))
+        self._files = OpenFiles(self.path)
         self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
         self._writer.start()
 
@@ -234,6 +238,11 @@ class SqliteLedger:
         finally:
             source.close()
 
+    def check_files(self) -> None:
+        """Raise `LedgerMoved` if the open files are no longer those at the ledger's path."""
+        if self._files is not None:
+            self._files.check()
+
     def health(self) -> dict[str, object]:
         return {
             "engine": self.engine,
@@ -260,6 +269,8 @@ class SqliteLedger:
         if not self._read_only:
             with self._commit_lock:
                 self._connection.close()
+        if self._files is not None:
+            self._files.close()
 
     def _reject_queued(self) -> None:
         """Report an error to the callers of transactions that the writer will not see."""
@@ -280,6 +291,7 @@ class SqliteLedger:
         try:
             if self._broken is not None:
                 raise self._broken
+            self.check_files()
             self._commit_all(batch)
         except Exception as error:  # noqa: BLE001 - reported to every caller below
             if self._connection.in_transaction:
@@ -330,6 +342,10 @@ class SqliteLedger:
             except Exception as error:  # noqa: BLE001 - reported to its caller
                 pending.error = translate_error(error)
                 if not connection.in_transaction:
+                    return False
+                if guarded and is_damage(error):
+                    # SQLite would refuse to commit the others, although they were not affected.
+                    connection.execute("ROLLBACK")
                     return False
                 if not guarded:
                     connection.execute("ROLLBACK")

@@ -36,3 +36,8 @@ def translate_error(error: BaseException) -> BaseException:
         advice = _ADVICE if isinstance(error, _DAMAGE) else ""
         return LedgerError(f"the ledger's file cannot be used: {error}{advice}")
     return error
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether SQLite has found a damaged page."""
+    return isinstance(error, _DAMAGE)

@@ -7,6 +7,9 @@ UPDATE boots SET ended_at = NULL WHERE id = :id;
 -- name: end_boot
 UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL;
 
+-- name: delete_boot
+DELETE FROM boots WHERE id = :id;
+
 -- name: open_boot
 SELECT 1 FROM boots WHERE id = :id AND ended_at IS NULL;
 

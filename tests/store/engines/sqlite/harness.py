@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -95,3 +96,16 @@ def write_within_limit(ledger: SqliteLedger, name: str) -> None:
     answers = Answers(ledger)
     answers.submit(name, put(name))
     assert answers.all(1) == {name: None}
+
+
+def damage_table(path: Path, table: str) -> None:
+    """Overwrite the root page of a table of a closed ledger."""
+    connection = apsw.Connection(str(path))
+    size = int(str(connection.pragma("page_size")))
+    page = int(
+        str(connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).get)
+    )
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)

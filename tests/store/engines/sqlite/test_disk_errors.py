@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerFull
 from ductile.store.engines.sqlite import SqliteLedger
-from tests.store.engines.sqlite.harness import Answers, Disk, Gate, exists, put
+from ductile.store.jobs.claim import ClaimPolicy
+from ductile.store.rehearsal import Rehearsal
+from ductile.store.tx_config import TxConfig
+from tests.store.engines.sqlite.harness import Answers, Disk, Gate, damage_table, exists, put
 
 
 def limit(ledger: SqliteLedger, connections: list[apsw.Connection], spare: int) -> None:
@@ -145,3 +149,28 @@ def test_write_lock_of_another_process_is_reported_after_the_timeout(
     other.execute("ROLLBACK")
     ledger.write(put("a"))
     other.close()
+
+
+def test_damaged_page_affects_only_the_transactions_that_need_it(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    ledger.start()
+    ledger.close()
+    damage_table(path, "job_log")
+    ledger = SqliteLedger(path)
+    ledger.start()
+    answers: dict[str, BaseException | None] = {}
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    rehearsal = Rehearsal("job", ClaimPolicy("boot"), TxConfig(1.0), now)
+
+    ledger.write_batch(
+        [
+            (put("a"), lambda _result, error: answers.update(a=error)),
+            (rehearsal, lambda _result, error: answers.update(log=error)),
+            (put("b"), lambda _result, error: answers.update(b=error)),
+        ]
+    )
+    assert (answers["a"], answers["b"]) == (None, None)
+    assert "malformed" in str(answers["log"])
+    assert not isinstance(answers["log"], LedgerBroken)
+    assert (exists(ledger, "a"), exists(ledger, "b")) == (True, True)
+    ledger.close()

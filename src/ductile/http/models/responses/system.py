@@ -19,6 +19,17 @@ class RootPageModel(ResponseModel):
     links: dict[str, str]
 
 
+class FailingPartModel(ResponseModel):
+    """A part of the gateway that fails now."""
+
+    part: str
+    """`ledger`, `ledger file`, `accept`, `settle`, `commit`, `dispatcher`, or a loop."""
+    error: str
+    code: str
+    critical: bool
+    """Whether jobs cannot be accepted or settled because of it."""
+
+
 class HealthModel(ResponseModel):
     """The health of the gateway; unknown callers see the status alone."""
 
@@ -33,6 +44,8 @@ class HealthModel(ResponseModel):
     error: str = OMITTED
     """What is wrong."""
     code: str = OMITTED
+    failing: list[FailingPartModel] = OMITTED
+    """The parts that fail, critical ones first; omitted if every part works."""
 
 
 class PluginModel(ResponseModel):
