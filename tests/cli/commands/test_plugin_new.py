@@ -59,6 +59,19 @@ class TestCreatedPlugin:
         done = subprocess.run(OWN_TEST[lang], cwd=directory, capture_output=True, check=False)
         assert done.returncode != 0
 
+    def test_the_generated_tests_run_the_plugin_by_its_first_line(
+        self, cli: CliRunner, lang: str
+    ) -> None:
+        directory = create(cli, lang)
+        (program,) = (p for p in directory.glob("run.*") if ".test." not in p.name)
+        first, rest = program.read_text().split("\n", 1)
+        script = f'#!/bin/sh\ntouch "$0.used"\nexec {first[2:]} "$@"\n'
+        own = cli.write("own/interpreter", script, 0o700)
+        program.write_text(f"#!{own}\n{rest}")
+        done = subprocess.run(OWN_TEST[lang], cwd=directory, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert own.with_name("interpreter.used").exists()
+
     def test_the_plugin_is_valid_and_handles_every_command(self, cli: CliRunner, lang: str) -> None:
         directory = str(create(cli, lang))
         assert cli("plugin", "validate", directory, "--json").json["plugins"][0]["problems"] == []

@@ -212,7 +212,9 @@ class RetrySettings(Section):
         description="Maximum number of attempts, including the first.",
     )
     backoff_base: Span = span(
-        DEFAULT_RETRY.backoff_base, "Delay before the first retry; it doubles with each attempt."
+        DEFAULT_RETRY.backoff_base,
+        "Delay before the first retry; it doubles with each attempt. A random part of up to this "
+        "time is added to every delay.",
     )
 
 
