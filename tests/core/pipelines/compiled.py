@@ -136,7 +136,7 @@ class Simulation:
         node = self.router.node(row.spawn.pipeline, row.spawn.step_path)
         assert node is not None
         if node.kind is NodeKind.SWITCH:
-            switched = judge_switch(node, payload, entering, {})
+            switched = judge_switch(node, payload, entering, {}, hops=row.spawn.hops)
             if isinstance(switched, Failure):
                 self.end(row, JobStatus.FAILED, switched.reason)
                 return
@@ -145,14 +145,14 @@ class Simulation:
                 row, switched.accumulated, (switch_event(switched, payload, NOW, next(self.ids)),)
             )
         elif node.kind is NodeKind.RELAY:
-            message = prepare_relay(node, payload, None, entering)
+            message = prepare_relay(node, payload, None, entering, hops=row.spawn.hops)
             if isinstance(message, Failure):
                 self.end(row, JobStatus.FAILED, message.reason)
                 return
             row.seen = message.payload
             self.settle(row, message.accumulated, self.passed_on(row, payload, Answer()))
         else:
-            prepared = prepare_step(node, payload, entering, {})
+            prepared = prepare_step(node, payload, entering, {}, hops=row.spawn.hops)
             if isinstance(prepared, Failure):
                 self.end(row, JobStatus.FAILED, prepared.reason)
                 return

@@ -13,6 +13,7 @@ from ductile.core.pipelines.baggage import (
     accrete,
     claimed,
     compile_claims,
+    depth_at,
     depth_limit,
     root_context,
     route_depth,
@@ -44,6 +45,10 @@ def problems(raw) -> list[Problem]:
     return found
 
 
+def enter(context, step_claims, payload, hops=0):
+    return step_context(context, step_claims, payload, hops=hops)
+
+
 def root(**baggage):
     return root_context(instance_id="i1", max_depth=4, origin=ORIGIN, baggage=baggage)
 
@@ -54,6 +59,7 @@ def test_a_root_row_holds_the_instance_its_limit_and_its_origin():
             "pipeline_instance_id": "i1",
             "route_depth": 0,
             "route_max_depth": 4,
+            "route_first_hop": 0,
             "origin": ORIGIN,
         }
     }
@@ -68,7 +74,7 @@ def test_a_root_row_can_begin_with_baggage_but_never_with_the_cores_own():
 
 def test_a_step_claims_values_by_path_and_lies_one_deeper():
     raw = {"web.url": "payload.url", "web.meta": "payload.meta", "again": "context.user"}
-    context = step_context(root(user="matt"), claims(raw), {"url": "http://x", "meta": {"a": [1]}})
+    context = enter(root(user="matt"), claims(raw), {"url": "http://x", "meta": {"a": [1]}})
     assert not isinstance(context, Failure)
     assert context["web"] == {"url": "http://x", "meta": {"a": [1]}}
     assert context["again"] == "matt"
@@ -80,19 +86,32 @@ def test_a_depth_that_was_computed_is_told_and_limits_nothing():
     context = root_context(instance_id="i", max_depth=4, origin=ORIGIN, depth_is_computed=True)
     assert context["ductile"]["route_max_depth"] == 4
     assert depth_limit(context) == 0
-    deep = step_context(context, None, {})
+    deep = enter(context, None, {})
     assert not isinstance(deep, Failure)
     assert depth_limit(deep) == 0
 
 
 def test_a_step_without_claims_only_lies_deeper():
-    context = step_context(root(user="matt"), None, {"x": 1})
+    context = enter(root(user="matt"), None, {"x": 1})
     assert context == {**root(user="matt"), "ductile": {**root()["ductile"], "route_depth": 1}}
+
+
+def test_depth_follows_from_the_hops_since_the_first_one():
+    context = root_context(instance_id="i", max_depth=4, origin=ORIGIN, first_hop=3)
+    assert [depth_at(context, hops) for hops in (3, 4, 6)] == [1, 2, 4]
+    assert route_depth(enter(context, None, {}, hops=6)) == 4
+
+
+def test_context_without_a_first_hop_counts_one_step_at_a_time():
+    context = root()
+    del context["ductile"]["route_first_hop"]
+    assert depth_at(context, 7) == 1
+    assert depth_at(enter(context, None, {}, hops=7), 8) == 2
 
 
 def test_a_whole_object_is_claimed_under_a_namespace():
     raw = {"from": "payload.metadata", "namespace": "whisper.v1", "one": "payload.n"}
-    context = step_context(root(), claims(raw), {"metadata": {"lang": "en"}, "n": 1})
+    context = enter(root(), claims(raw), {"metadata": {"lang": "en"}, "n": 1})
     assert not isinstance(context, Failure)
     assert context["whisper"] == {"v1": {"lang": "en"}}
     assert context["one"] == 1
@@ -111,7 +130,7 @@ def test_a_whole_object_is_claimed_under_a_namespace():
     ],
 )
 def test_a_claim_that_cannot_be_met_fails_and_says_which(raw, payload, part):
-    answer = step_context(root(user="matt"), claims(raw), payload)
+    answer = enter(root(user="matt"), claims(raw), payload)
     assert isinstance(answer, Failure)
     assert part in answer.reason
     assert "baggage" in answer.reason
@@ -119,25 +138,25 @@ def test_a_claim_that_cannot_be_met_fails_and_says_which(raw, payload, part):
 
 def test_the_same_value_may_be_claimed_again():
     entering = root(user={"name": "matt", "id": 1})
-    again = step_context(entering, claims({"user": "payload.u"}), {"u": {"id": 1.0, "age": 5}})
+    again = enter(entering, claims({"user": "payload.u"}), {"u": {"id": 1.0, "age": 5}})
     assert not isinstance(again, Failure)
     assert again["user"] == {"name": "matt", "id": 1, "age": 5}
 
 
 def test_null_is_a_value_that_never_changes_either():
-    answer = step_context(root(x=None), claims({"x": "payload.x"}), {"x": 1})
+    answer = enter(root(x=None), claims({"x": "payload.x"}), {"x": 1})
     assert isinstance(answer, Failure)
 
 
 def test_claims_read_what_entered_and_not_each_other():
-    answer = step_context(root(), claims({"a": "payload.x", "b": "context.a"}), {"x": 1})
+    answer = enter(root(), claims({"a": "payload.x", "b": "context.a"}), {"x": 1})
     assert answer == Failure("baggage b: context.a does not exist")
 
 
 def test_at_most_a_mebibyte_is_carried():
-    fits = step_context(root(), claims({"a": "payload.x"}), {"x": "x" * (MAX_CONTEXT - 1000)})
+    fits = enter(root(), claims({"a": "payload.x"}), {"x": "x" * (MAX_CONTEXT - 1000)})
     assert not isinstance(fits, Failure)
-    over = step_context(root(), claims({"a": "payload.x"}), {"x": "x" * MAX_CONTEXT})
+    over = enter(root(), claims({"a": "payload.x"}), {"x": "x" * MAX_CONTEXT})
     assert isinstance(over, Failure)
     assert "the limit of 1048576" in over.reason
 
@@ -146,8 +165,8 @@ def test_baggage_that_nests_without_end_fails_instead_of_breaking():
     deep: dict[str, object] = {}
     for _ in range(DEEPEST_KEPT - 2):
         deep = {"d": deep}
-    assert not isinstance(step_context(root(), claims({"a": "payload.x"}), {"x": deep}), Failure)
-    answer = step_context(root(), claims({"a": "payload.x"}), {"x": {"d": deep}})
+    assert not isinstance(enter(root(), claims({"a": "payload.x"}), {"x": deep}), Failure)
+    answer = enter(root(), claims({"a": "payload.x"}), {"x": {"d": deep}})
     assert answer == Failure("baggage is nested more than 150 levels deep")
 
 
@@ -249,7 +268,7 @@ def test_along_a_chain_each_row_contains_its_parent_and_the_origin_stays(steps):
     for depth, values in enumerate(steps, 1):
         raw = {key: f"payload.v{number}" for number, key in enumerate(values)}
         payload = {f"v{number}": value for number, value in enumerate(values.values())}
-        child = step_context(context, claims(raw) if raw else None, payload)
+        child = enter(context, claims(raw) if raw else None, payload, hops=depth - 1)
         if isinstance(child, Failure):
             return
         for path, value in leaves({k: v for k, v in context.items() if k != "ductile"}):

@@ -99,7 +99,7 @@ def test_a_split_is_a_node_with_branches_and_a_join():
     assert (split.next, split.join_always) == ("after", True)
     assert pipeline.nodes["delivery.1.step_1"].next == "delivery.1.step_2"
     assert pipeline.nodes["delivery.1.step_2"].next is None
-    assert pipeline.longest == 3
+    assert pipeline.longest == 4
 
 
 def test_a_pipeline_that_begins_with_a_split_has_several_first_jobs():

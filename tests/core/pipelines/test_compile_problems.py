@@ -158,8 +158,23 @@ def test_on_events_that_can_never_happen_are_refused():
 
 
 def test_a_join_lies_beside_its_branches_and_not_behind_them():
-    assert one({"split": [{"steps": [A, A, A]}]}, A).longest == 3
-    assert one({"split": [A]}, A, A).longest == 2
+    assert one({"split": [{"steps": [A, A, A]}]}, A).longest == 1 + 3
+    assert one({"split": [A]}, A, A).longest == 1 + 2
+
+
+def test_every_split_of_a_path_is_a_hop():
+    splits = [{"split": [A]} for _ in range(20)]
+    refused(P, "21 hops", pipeline(*splits))
+    refused(P, "21 hops", pipeline({"split": [{"split": [A] * 2}, A]}, *splits[:19]))
+    assert compiled(pipeline(*splits[:19])).pipelines["p"].max_depth == 20
+
+
+def test_max_depth_below_the_longest_path_is_a_warning():
+    splits = [{"split": [A]} for _ in range(30)]
+    (warning,) = compiled(pipeline(*splits, max_depth=5)).warnings
+    assert warning.path == (*P, "max_depth")
+    assert "31 hops" in warning.message
+    assert compiled(pipeline(A, A, max_depth=2)).warnings == ()
 
 
 def test_the_hops_allowed_follow_the_services():

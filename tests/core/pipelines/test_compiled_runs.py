@@ -153,6 +153,25 @@ def test_an_explicit_depth_raises_the_hops_of_its_own_pipeline():
     assert len(unlimited.ran()) == 30
 
 
+def test_every_split_that_is_entered_is_a_hop():
+    run = simulate(pipeline(*[{"split": [A]} for _ in range(30)], max_depth=5))
+    run.start("p", {})
+    (dead,) = [row for row in run.jobs.values() if row.status is JobStatus.DEAD]
+    assert (dead.error, dead.spawn.hops) == ("step 6 of its pipeline exceeds max_depth 5", 5)
+    assert len(run.ran()) == 4
+    depths = [row.accumulated["ductile"]["route_depth"] for row in run.contexts.values()]
+    assert sorted(depths) == [0, 2, 3, 4, 5]
+
+
+def test_splits_of_pipelines_that_start_each_other_end_at_twenty_hops():
+    run = simulate(pipeline({"split": [A]}, on="ping"), a=emits("ping"))
+    run.arrive("ping", {})
+    assert [row.error for row in run.jobs.values() if row.error] == [
+        "hop 21 exceeds the limit of 20"
+    ]
+    assert len(run.ran()) == 10
+
+
 def test_the_step_after_a_split_runs_once_after_all_branches():
     steps = [
         A,

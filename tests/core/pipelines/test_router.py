@@ -100,12 +100,12 @@ def test_a_split_opens_a_scope_for_each_event_that_enters_it():
         "s",
         "",
         "j1",
-        4,
+        5,
     )
     children = [child for child in scope.children if isinstance(child, SpawnJob)]
     assert [(child.step_path, child.branch, child.hops) for child in children] == [
-        ("s.0.step_1", "0", 4),
-        ("s.1.x", "x", 4),
+        ("s.0.step_1", "0", 5),
+        ("s.1.x", "x", 5),
     ]
 
 
@@ -250,6 +250,7 @@ def test_an_instance_has_a_root_context_with_its_origin():
             "route_depth": 0,
             "route_max_depth": 2,
             "route_max_depth_computed": True,
+            "route_first_hop": 3,
             "origin": {
                 "plugin": "a",
                 "event_type": "x",

@@ -35,7 +35,7 @@ def node(step, path="s") -> Node:
 
 
 def prepared(step, payload, config=None) -> Prepared:
-    result = prepare_step(node(step), payload, ENTERING, config or {})
+    result = prepare_step(node(step), payload, ENTERING, config or {}, hops=0)
     assert isinstance(result, Prepared), result
     return result
 
@@ -94,7 +94,7 @@ def test_with_sees_what_the_step_itself_claims_and_its_plugins_config():
     ],
 )
 def test_a_with_or_baggage_that_fails_is_a_value(step, reason):
-    assert prepare_step(node(step), {}, ENTERING, {}) == Failure(reason)
+    assert prepare_step(node(step), {}, ENTERING, {}, hops=0) == Failure(reason)
 
 
 def test_a_payload_without_keys_is_replaced_by_with():
@@ -109,7 +109,7 @@ IF = {"path": "payload.n", "op": "gt", "value": 2}
 @pytest.mark.parametrize(("n", "verdict"), [(3, "true"), (2, "false")])
 def test_a_switch_is_judged_without_a_process_and_passes_its_payload_on(n, verdict):
     switch = node({"uses": "a", "if": IF}, "s__switch")
-    switched = judge_switch(switch, {"n": n}, ENTERING, {})
+    switched = judge_switch(switch, {"n": n}, ENTERING, {}, hops=0)
     assert isinstance(switched, Switched)
     assert switched.result == {"matched": n > 2, "event": f"ductile.switch.{verdict}"}
     assert switched.accumulated["ductile"]["route_depth"] == 1
@@ -126,7 +126,7 @@ def test_a_switch_reads_context_and_config_and_its_payload_has_no_context_in_it(
         ]
     }
     switch = node({"uses": "a", "if": condition}, "s__switch")
-    switched = judge_switch(switch, {}, ENTERING, {"on": True})
+    switched = judge_switch(switch, {}, ENTERING, {"on": True}, hops=0)
     assert isinstance(switched, Switched)
     assert switched.matched
 
@@ -134,14 +134,14 @@ def test_a_switch_reads_context_and_config_and_its_payload_has_no_context_in_it(
 def test_a_switch_whose_regex_gives_up_fails():
     condition = {"path": "payload.x", "op": "regex", "value": "a*"}
     switch = node({"uses": "a", "if": condition}, "s__switch")
-    answer = judge_switch(switch, {"x": "a" * 2_000_000}, ENTERING, {})
+    answer = judge_switch(switch, {"x": "a" * 2_000_000}, ENTERING, {}, hops=0)
     assert isinstance(answer, Failure)
     assert answer.reason.startswith("if: ")
 
 
 def relayed(relay, payload, key=None) -> RelayMessage:
     step = {"relay": {"to": "lab", "event": "ready", **relay}}
-    message = prepare_relay(node(step), payload, key, ENTERING)
+    message = prepare_relay(node(step), payload, key, ENTERING, hops=0)
     assert isinstance(message, RelayMessage), message
     return message
 
@@ -174,7 +174,7 @@ def test_a_relay_sends_what_entered_it_unless_with_says_otherwise():
 )
 def test_a_relay_that_cannot_be_filled_in_fails(relay, name):
     step = {"relay": {"to": "lab", "event": "ready", **relay}}
-    answer = prepare_relay(node(step), {}, None, ENTERING)
+    answer = prepare_relay(node(step), {}, None, ENTERING, hops=0)
     assert isinstance(answer, Failure)
     assert answer.reason.startswith(f"relay.{name}: ")
 

@@ -169,14 +169,14 @@ class Pipelines:
         context = orjson.loads(claimed.context)
         payload = entered_payload(job.command, job.payload)
         if node is not None and node.kind is NodeKind.SWITCH:
-            judged = judge_switch(node, payload, context, {})
+            judged = judge_switch(node, payload, context, {}, hops=job.hops)
             accumulated = judged.accumulated if isinstance(judged, Switched) else None
             entered = Entered(payload, accumulated, context)
             verdict = switch(job, judged, entered, rules, now, self.entropy.uuid())
         else:
             accumulated = None
             if node is not None:
-                step = prepare_step(node, payload, context, {})
+                step = prepare_step(node, payload, context, {}, hops=job.hops)
                 assert not isinstance(step, Failure)
                 accumulated = step.accumulated
             answer = orjson.dumps(body or {"status": "ok", "result": job.plugin})

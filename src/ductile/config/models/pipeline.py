@@ -127,7 +127,7 @@ class PipelineSettings(Section):
         description="Condition; if it is false, the pipeline does not start.",
     )
     max_depth: Annotated[Whole, Field(ge=0)] | None = Field(
-        default=None, description="Maximum number of successive jobs; 0: none; default: computed."
+        default=None, description="Maximum number of successive hops; 0: none; default: computed."
     )
     execution_mode: Annotated[Literal["async", "synchronous"], Word] = Field(
         default="async", description="`synchronous`: an API caller waits for the result."

@@ -79,7 +79,7 @@ def prepare(
     seen = request_context(context, plugin=plan.name)
     if node is not None:
         config = orjson.loads(plan.config)
-        step = prepare_step(node, entered.payload, context, config)
+        step = prepare_step(node, entered.payload, context, config, hops=job.hops)
         if isinstance(step, Failure):
             return Unrunnable(step.reason)
         payload, seen = step.payload, step.context

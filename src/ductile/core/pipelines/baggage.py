@@ -111,10 +111,14 @@ def root_context(
     instance_id: str,
     max_depth: int,
     origin: Mapping[str, Json],
+    first_hop: int = 0,
     baggage: Mapping[str, Json] | None = None,
     depth_is_computed: bool = False,
 ) -> dict[str, Json]:
-    """`accumulated_json` of an instance's root row, which belongs to no step."""
+    """`accumulated_json` of an instance's root row, which belongs to no step.
+
+    `first_hop` is the number of hops from the root of the chain to the instance's first node.
+    """
     computed = {"route_max_depth_computed": True} if depth_is_computed else {}
     return {
         **{key: value for key, value in (baggage or {}).items() if key not in RESERVED},
@@ -123,25 +127,26 @@ def root_context(
             "route_depth": 0,
             "route_max_depth": max_depth,
             **computed,
+            "route_first_hop": first_hop,
             "origin": dict(origin),
         },
     }
 
 
 def step_context(
-    entering: Mapping[str, Json], claims: Claims | None, payload: Json
+    entering: Mapping[str, Json], claims: Claims | None, payload: Json, *, hops: int
 ) -> dict[str, Json] | Failure:
     """`accumulated_json` of the row of a step with this payload and entering context."""
     if claims is None:
-        return deeper(entering)
+        return deeper(entering, hops)
     added = claimed(claims, StepValues(payload=payload, context=dict(entering)))
     grown = added if isinstance(added, Failure) else accrete(entering, added)
-    return grown if isinstance(grown, Failure) else _within_bounds(deeper(grown))
+    return grown if isinstance(grown, Failure) else _within_bounds(deeper(grown, hops))
 
 
-def deeper(context: Mapping[str, Json]) -> dict[str, Json]:
-    """The same context, one step further down."""
-    own = {**control(context), "route_depth": route_depth(context) + 1}
+def deeper(context: Mapping[str, Json], hops: int) -> dict[str, Json]:
+    """The same context, for a step that is `hops` hops away from the root of its chain."""
+    own = {**control(context), "route_depth": depth_at(context, hops)}
     return {**context, "ductile": own}
 
 
@@ -152,8 +157,18 @@ def control(context: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def route_depth(context: Mapping[str, Json]) -> int:
-    """The number of steps from the instance's root to here, including this one; 0 at the root."""
+    """The number of steps and splits from the instance's root to here; 0 at the root."""
     return int(control(context).get("route_depth") or 0)
+
+
+def depth_at(context: Mapping[str, Json], hops: int) -> int:
+    """The depth in its instance of a step that is entered with this context after these hops.
+
+    It follows from the hops, because a split counts as one and has no context of its own. The
+    contexts of older versions do not contain the first hop: there every step is one deeper.
+    """
+    first_hop = control(context).get("route_first_hop")
+    return route_depth(context) + 1 if first_hop is None else hops - int(first_hop) + 1
 
 
 def depth_limit(context: Mapping[str, Json]) -> int:

@@ -43,7 +43,7 @@ class Pipeline:
     author_depth: int | None
     """`max_depth` if the author set it; 0 means no limit."""
     longest: int | None
-    """The number of jobs on its longest path; None if its steps can loop."""
+    """The number of steps and splits on its longest path; None if its steps can loop."""
     entry: str
     nodes: Mapping[str, Node]
 
@@ -333,7 +333,7 @@ def _calls(pipeline: Authored, pipelines: Mapping[str, Authored]) -> Iterator[St
 
 
 def _longest_paths(linked: Mapping[str, Linked]) -> dict[str, int | None]:
-    """The number of jobs on the longest path of each pipeline; None if it can loop."""
+    """The number of steps and splits on the longest path; None if the pipeline can loop."""
     lengths: dict[tuple[str, str], float] = {}
     for name, pipeline in linked.items():
         _measure((name, pipeline.entry), linked, lengths)
@@ -364,14 +364,18 @@ def _measure(
         stack.pop()
         if key not in lengths:
             open_.discard(key)
-            own = node.kind is not NodeKind.SPLIT
-            lengths[key] = own + max((lengths.get(other, inf) for other in after), default=0)
+            lengths[key] = 1 + max((lengths.get(other, inf) for other in after), default=0)
 
 
 def _too_long(header: _Header, longest: int | None, max_hops: int) -> Iterator[Problem]:
     if header.author_depth is not None:
-        return
-    if longest is None:
+        if longest is not None and 0 < header.author_depth < longest:
+            message = f"its longest path has {longest} hops; jobs beyond this depth end as dead"
+            found = shorten(header.author_depth)
+            yield Problem(
+                message, (*header.at, "max_depth"), found=found, severity=Severity.WARNING
+            )
+    elif longest is None:
         message = "its steps can loop through on_events; set max_depth to limit them"
         yield Problem(message, header.at)
     elif longest > max_hops:

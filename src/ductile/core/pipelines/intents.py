@@ -72,7 +72,7 @@ class OpenScope:
     parent_job_id: str | None
     """The job whose event entered the split; also the parent of the join."""
     hops: int
-    """For its first jobs and the join."""
+    """For its first jobs and the join: the split itself is a hop."""
     join_always: bool
     join: JoinStep
     children: tuple[SpawnJob | OpenScope, ...]
@@ -87,6 +87,8 @@ class StartPipeline:
     origin: Mapping[str, Json]
     children: tuple[SpawnJob | OpenScope, ...]
     baggage: Mapping[str, Json] | None = None
+    first_hop: int = 0
+    """The number of hops from the root of the chain to its first node."""
     depth_is_computed: bool = False
     """Whether `max_depth` was computed from the longest path instead of set by the author."""
 
@@ -97,6 +99,7 @@ class StartPipeline:
             max_depth=self.max_depth,
             depth_is_computed=self.depth_is_computed,
             origin=self.origin,
+            first_hop=self.first_hop,
             baggage=self.baggage,
         )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ductile._fast_dataclass import dataclass
-from ductile.core.pipelines.baggage import Origin, control, depth_limit, route_depth
+from ductile.core.pipelines.baggage import Origin, control, depth_at, depth_limit
 from ductile.core.pipelines.hooks import RootEnd
 from ductile.core.pipelines.intents import JoinStep
 from ductile.model import Event, Json, SubmittedBy
@@ -54,13 +55,17 @@ class Entry:
     dedupe_key: str | None = None
     dedupe_ttl: float | None = None
 
+    def inside_split(self) -> Entry:
+        """How the first jobs of a split are reached that is reached this way."""
+        return replace(self, hops=self.hops + 1, depth=self.depth + 1)
+
     @classmethod
     def after(cls, done: Done, event: Event) -> Entry:
         return cls(
             event,
             done.job_id,
             done.hops + 1,
-            route_depth(done.context) + 1,
+            depth_at(done.context, done.hops + 1),
             depth_limit(done.context),
             done.branch,
         )
@@ -71,7 +76,7 @@ class Entry:
             event,
             scope.parent_job_id,
             scope.hops,
-            route_depth(scope.context) + 1,
+            depth_at(scope.context, scope.hops),
             depth_limit(scope.context),
             scope.branch,
         )

@@ -238,6 +238,7 @@ class Router:
             cause.origin,
             children,
             cause.baggage,
+            first_hop=entry.hops,
             depth_is_computed=pipeline.author_depth is None,
         )
 
@@ -250,13 +251,14 @@ class Router:
         if node.kind is not NodeKind.SPLIT:
             yield self._step(pipeline, node, entry)
             return
+        inside = entry.inside_split()
         children = (
             child
             for branch in node.branches
             for child in self._enter(
                 pipeline,
                 branch.entry,
-                replace(entry, branch=inner_branch(entry.branch, branch.label)),
+                replace(inside, branch=inner_branch(entry.branch, branch.label)),
             )
         )
         yield OpenScope(
@@ -264,7 +266,7 @@ class Router:
             path,
             entry.branch,
             entry.parent_job_id,
-            entry.hops,
+            inside.hops,
             node.join_always,
             self._join_step(node),
             tuple(children),

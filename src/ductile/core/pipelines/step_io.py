@@ -102,14 +102,14 @@ def entered_dedupe_key(column: Json) -> str | None:
 
 
 def prepare_step(
-    node: Node, payload: Json, context: Mapping[str, Json], config: Mapping[str, Json]
+    node: Node, payload: Json, context: Mapping[str, Json], config: Mapping[str, Json], *, hops: int
 ) -> Prepared | Failure:
     """Claim the baggage and fill in `with`; `with` sees what the step itself claimed.
 
     Context keys that the payload lacks are added first, if there is an event. `with` adds to the
     keys of the payload or replaces them; it replaces a payload that is not an object.
     """
-    accumulated = step_context(context, node.baggage, payload)
+    accumulated = step_context(context, node.baggage, payload, hops=hops)
     if isinstance(accumulated, Failure):
         return accumulated
     seen = _request_context(node, accumulated)
@@ -124,12 +124,12 @@ def prepare_step(
 
 
 def judge_switch(
-    node: Node, payload: Json, context: Mapping[str, Json], config: Mapping[str, Json]
+    node: Node, payload: Json, context: Mapping[str, Json], config: Mapping[str, Json], *, hops: int
 ) -> Switched | Failure:
     """Evaluate the `if` of a switch node; `config` is that of the plugin it guards."""
     if node.condition is None:
         return Failure(f"step {node.path} no longer has an `if`")
-    accumulated = deeper(context)
+    accumulated = deeper(context, hops)
     seen = _request_context(node, accumulated)
     matched = evaluate(node.condition, StepValues(payload, seen, dict(config)))
     if isinstance(matched, Failure):
@@ -138,13 +138,13 @@ def judge_switch(
 
 
 def prepare_relay(
-    node: Node, payload: Json, dedupe_key: str | None, context: Mapping[str, Json]
+    node: Node, payload: Json, dedupe_key: str | None, context: Mapping[str, Json], *, hops: int
 ) -> RelayMessage | Failure:
     """What a relay node sends; `dedupe_key` is that of the event that entered it."""
     relay = node.relay
     if relay is None:
         return Failure(f"step {node.path} is no longer a relay")
-    accumulated = deeper(context)
+    accumulated = deeper(context, hops)
     scope = StepValues(payload, _request_context(node, accumulated))
     sent = payload if relay.with_ is None else render(relay.with_, scope)
     key = dedupe_key if relay.dedupe_key is None else render(relay.dedupe_key, scope)

@@ -208,7 +208,7 @@ class Attempt:
         guarded = compiled.plans.get(node.config_of or "")
         config = orjson.loads(guarded.config) if guarded else {}
         payload = entered_payload(job.command, job.payload)
-        judged = judge_switch(node, payload, accumulated, config)
+        judged = judge_switch(node, payload, accumulated, config, hops=job.hops)
         added = judged.accumulated if isinstance(judged, Switched) else None
         entered = Entered(payload, added, accumulated)
         now, base_id = context.clock.now(), context.entropy.uuid()
@@ -217,7 +217,9 @@ class Attempt:
     def _settle_relay(self, node: Node, accumulated: Mapping[str, Json]) -> Settlement:
         context, job, compiled = self._context, self.job, self._compiled
         payload = entered_payload(job.command, job.payload)
-        message = prepare_relay(node, payload, entered_dedupe_key(job.payload), accumulated)
+        message = prepare_relay(
+            node, payload, entered_dedupe_key(job.payload), accumulated, hops=job.hops
+        )
         added = message.accumulated if isinstance(message, RelayMessage) else None
         entered = Entered(payload, added, accumulated)
         sender, now = compiled.settings.service.name, context.clock.now()

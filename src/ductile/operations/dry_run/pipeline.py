@@ -189,7 +189,9 @@ class _Preview:
         elif node.kind is NodeKind.SWITCH:
             yield from self._switch(shown, job, node, context)
         elif node.kind is NodeKind.RELAY:
-            sent = prepare_relay(node, job.event.payload, job.event.dedupe_key, context)
+            sent = prepare_relay(
+                node, job.event.payload, job.event.dedupe_key, context, hops=job.hops
+            )
             yield {**shown, **describe_relay(sent)}
         else:
             yield {**shown, **self._step(job, node, context)}
@@ -197,7 +199,9 @@ class _Preview:
     def _switch(
         self, shown: Document, job: SpawnJob, node: Node, context: Mapping[str, Json]
     ) -> Iterator[Document]:
-        judged = judge_switch(node, job.event.payload, context, self._config(node.config_of))
+        judged = judge_switch(
+            node, job.event.payload, context, self._config(node.config_of), hops=job.hops
+        )
         shown = {**shown, "if": str(node.condition)}
         if isinstance(judged, Failure):
             yield {**shown, "fails": judged.reason}
@@ -221,7 +225,9 @@ class _Preview:
         if node.plugin not in self._compiled.plans:
             gone = self._compiled.gone(node.plugin)
             return {"fails": gone or f"plugin {node.plugin} is not loaded"}
-        step = prepare_step(node, job.event.payload, context, self._config(node.plugin))
+        step = prepare_step(
+            node, job.event.payload, context, self._config(node.plugin), hops=job.hops
+        )
         if isinstance(step, Failure):
             return {"fails": step.reason}
         return {

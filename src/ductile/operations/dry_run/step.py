@@ -66,10 +66,11 @@ def step(gateway: Services, pipeline: Pipeline, path: str, job_id: str | None) -
     payload = entered_payload(job.command, job.payload)
     if node.kind is NodeKind.RELAY:
         key = entered_dedupe_key(job.payload)
-        return {**header, **describe_relay(prepare_relay(node, payload, key, context))}
+        sent = prepare_relay(node, payload, key, context, hops=job.hops)
+        return {**header, **describe_relay(sent)}
     guarded = compiled.plans.get(node.config_of or "")
     config = orjson.loads(guarded.config) if guarded else {}
-    judged = judge_switch(node, payload, context, config)
+    judged = judge_switch(node, payload, context, config, hops=job.hops)
     verdict = judged.result if isinstance(judged, Switched) else {"fails": judged.reason}
     return {**header, "if": str(node.condition), **verdict}
 
