@@ -37,7 +37,8 @@ def sources(name: str) -> list[Path]:
 
 
 def list_settings(manifest: Manifest) -> list[str]:
-    return [*manifest.config_keys.required, *manifest.config_keys.optional]
+    keys = manifest.config_keys
+    return [*keys.required_names(), *keys.optional_names()]
 
 
 def environment() -> dict[str, str]:
@@ -50,7 +51,9 @@ def test_plugins_are_found() -> None:
 
 def test_every_plugin_loads_without_warnings() -> None:
     instances = {
-        name: InstanceSpec(config=dict.fromkeys(get_manifest(name).config_keys.required, "x"))
+        name: InstanceSpec(
+            config=dict.fromkeys(get_manifest(name).config_keys.required_names(), "x")
+        )
         for name in NAMES
     }
     registry = discover([PLUGINS], instances, allow_symlinks=False)

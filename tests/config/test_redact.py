@@ -127,9 +127,7 @@ def test_text_below_a_secret_key_is_a_secret_but_not_numbers(config_dir: ConfigD
 
 
 def test_number_with_a_secret_key_is_a_secret(config_dir: ConfigDir) -> None:
-    loaded = config_dir.load(
-        "plugins: {p: {config: {auth: {pin: ${PIN}, key: 12345678}}}}", PIN="9" * 9
-    )
+    loaded = config_dir.load("plugins: {p: {config: {auth: {pin: 999999999, key: 12345678}}}}")
     assert loaded.secrets == {"12345678"}
 
 
@@ -161,3 +159,82 @@ def test_repr_of_settings_does_not_show_secrets(config_dir: ConfigDir) -> None:
     text = repr(loaded.settings)
     found = [secret for secret in loaded.secrets - {"fixed-password"} if secret in text]
     assert found == []
+
+
+VARIABLES = """
+plugins:
+  p:
+    config:
+      base_url: ${BASE_URL}
+      pin: ${PIN}
+      headers: {X-Custom: "id ${CUSTOM}"}
+      folder: ${HOME}/inbox
+      fallback: ${UNSET:-not-a-secret}
+    public_config: PUBLIC
+    schedules: [{every: 1h, payload: {city: "${CITY}"}}]
+pipelines:
+  - name: a
+    on: e
+    steps: [{uses: p, with: {headers: {X-Custom: "${OTHER}"}, city: "${CITY}"}}]
+"""
+VALUES = {
+    "BASE_URL": "https://example.org",
+    "PIN": "1234",
+    "CUSTOM": "custom-value",
+    "HOME": "/home/somebody",
+    "OTHER": "other-value",
+    "CITY": "Klagenfurt",
+}
+
+
+def test_every_variable_in_plugin_config_and_in_headers_is_a_secret(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(VARIABLES.replace("PUBLIC", "[]"), **VALUES)
+    assert loaded.secrets == {"https://example.org", "custom-value", "other-value"}
+    config = redact_settings(loaded.settings)["plugins"]["p"]["config"]
+    assert config == {
+        "base_url": REDACTED,
+        "pin": REDACTED,
+        "headers": {"X-Custom": REDACTED},
+        "folder": "/home/somebody/inbox",
+        "fallback": "not-a-secret",
+    }
+
+
+def test_public_config_keys_are_not_redacted(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load(VARIABLES.replace("PUBLIC", "[base_url]"), **VALUES)
+    settings = loaded.settings.mark_secrets({"p": {"base_url": True}})
+    assert settings.secrets == {"custom-value", "other-value"}
+    config = redact_settings(settings)["plugins"]["p"]["config"]
+    assert (config["base_url"], config["pin"]) == ("https://example.org", REDACTED)
+
+
+def test_manifest_marks_secret_and_public_keys(config_dir: ConfigDir) -> None:
+    text = (
+        "plugins: {p: {config: {device: 12345678, ids: [some-id, a-number], token_url: http://x}}}"
+    )
+    settings = config_dir.load(text).settings
+    assert settings.secrets == {"http://x"}
+    settings = settings.mark_secrets({"p": {"device": True, "ids": True, "token_url": False}})
+    assert settings.secrets == {"12345678", "a-number"}
+    assert redact_settings(settings)["plugins"]["p"]["config"] == {
+        "device": REDACTED,
+        "ids": [REDACTED, REDACTED],
+        "token_url": "http://x",
+    }
+    purposes = [item["purpose"] for item in fingerprint_secrets(settings, b"k" * 32)]
+    config = "plugins.p.config"
+    assert purposes == [f"{config}.device", f"{config}.ids[0]", f"{config}.ids[1]"]
+
+
+def test_secret_parameters_of_urls_are_secrets(config_dir: ConfigDir) -> None:
+    url = "https://h/?q=weather-today&api_key=key-value&access_token=token-value&sig=abc%2Bdefgh"
+    loaded = config_dir.load(f"plugins: {{p: {{config: {{url: '{url}'}}}}}}")
+    assert loaded.secrets == {"key-value", "token-value", "abc%2Bdefgh", "abc+defgh"}
+    assert redact_settings(loaded.settings)["plugins"]["p"]["config"]["url"] == (
+        f"https://h/?q=weather-today&api_key={REDACTED}&access_token={REDACTED}&sig={REDACTED}"
+    )
+
+
+def test_credentials_after_the_scheme_are_a_secret(config_dir: ConfigDir) -> None:
+    text = "plugins: {p: {config: {headers: {Authorization: Bearer fixed-value}}}}"
+    assert config_dir.load(text).secrets == {"Bearer fixed-value", "fixed-value"}

@@ -147,8 +147,15 @@ class TestForms:
     def test_protocol_1_example_is_read(self) -> None:
         found, warnings = read_manifest(WITHINGS_1.encode())
         assert [command.name for command in found.commands] == ["poll", "handle", "health"]
-        assert found.config_keys.required == ("client_id", "client_secret")
+        assert found.config_keys.required_names() == ("client_id", "client_secret")
         assert warnings == ()
+
+    def test_config_keys_may_be_marked_as_secret_or_public(self) -> None:
+        keys = [{"name": "pin", "secret": True}, "plain", {"name": "base_url", "secret": False}]
+        found = manifest(config_keys={"required": keys, "optional": [{"name": "other"}]})
+        assert found.config_keys.required_names() == ("pin", "plain", "base_url")
+        assert found.config_keys.optional_names() == ("other",)
+        assert found.config_keys.secret_marks() == {"pin": True, "base_url": False}
 
     def test_protocol_2_example_is_read(self) -> None:
         found, _ = read_manifest(WITHINGS_2.encode())
@@ -190,7 +197,7 @@ class TestForms:
 
     def test_key_without_a_value_counts_as_absent(self) -> None:
         found = manifest(config_keys={"required": None}, fact_outputs=None, description=None)
-        assert found.config_keys.required == ()
+        assert found.config_keys.required_names() == ()
 
     def test_anchors_are_expanded(self) -> None:
         text = WITHINGS_1 + "a: &schema {type: object}\nb: *schema\n"

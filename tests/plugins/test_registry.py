@@ -156,6 +156,19 @@ class TestInstances:
         assert list(registry.plugins) == ["echo"]
         assert [refused.name for refused in registry.refused] == ["second"]
 
+    def test_marks_of_the_manifest_apply_to_every_configured_name(
+        self, root: Path, make_plugin: MakePlugin
+    ) -> None:
+        make_plugin(extra="config_keys: {required: [{name: pin, secret: true}, key]}\n")
+        registry = find(
+            root,
+            echo=InstanceSpec(enabled=False),
+            second=InstanceSpec(uses="echo"),
+            other=InstanceSpec(uses="unknown"),
+        )
+        assert registry.plugins == {}
+        assert registry.secret_marks == {"echo": {"pin": True}, "second": {"pin": True}}
+
     def test_disabled_plugin_is_not_loaded(self, root: Path, make_plugin: MakePlugin) -> None:
         make_plugin()
         registry = find(root, echo=InstanceSpec(enabled=False))

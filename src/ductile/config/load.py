@@ -115,7 +115,7 @@ def load(
     problems += found
     if errors_of(problems):
         settings = validator.validate_rest(expanded.data, problems)
-    problems = _sort(redact_problems(problems, expanded.secrets), sources.reader)
+    problems = _sort(redact_problems(problems, expanded.secrets.known.long_values), sources.reader)
     errors = errors_of(problems)
     if settings is None:
         raise InvalidConfig(errors, None)
@@ -158,7 +158,7 @@ class _Validator:
         self._context = {
             "config_dir": sources.root,
             "home": environ.get("HOME"),
-            "secrets": expanded.secrets,
+            "secrets": expanded.secrets.known,
         }
 
     def validate(
@@ -205,7 +205,8 @@ def _check_unexpanded(sources: Sources, environ: Mapping[str, str]) -> list[Prob
     read_variables(sources, {}, problems)
     expanded = expand(sources.tree, sources.variables, None)
     _, found = _Validator(sources, expanded, environ).validate(expanded.data, whole=False)
-    return redact_problems([*problems, *expanded.problems, *found], expanded.secrets)
+    problems += [*expanded.problems, *found]
+    return redact_problems(problems, expanded.secrets.known.long_values)
 
 
 def hash_settings(settings: Settings) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from ductile.config.loader.expand import hide_passwords, is_secret
+from ductile.config.loader.secrets import KnownSecrets, hide_url_secrets
 from ductile.config.models.settings import Settings
 from ductile.core.values.redact import REDACTED, Redactor
 from ductile.errors import Path, Problem, dotted
@@ -17,8 +17,9 @@ from ductile.model import Json
 
 def redact_settings(settings: Settings) -> dict[str, Json]:
     """`settings` as a JSON document in the notation of the files, with secrets replaced."""
-    document = Redactor(settings.secrets).document(_hide_secrets(settings.to_document(), ()))
-    return {**_hide_passwords(document), "config_dir": str(settings.config_dir)}
+    hidden = _hide_secrets(settings.to_document(), (), settings.known_secrets)
+    document = Redactor(settings.secrets).document(hidden)
+    return {**_hide_url_secrets(document), "config_dir": str(settings.config_dir)}
 
 
 def redact_problems(problems: Iterable[Problem], secrets: Iterable[str]) -> list[Problem]:
@@ -43,29 +44,29 @@ def fingerprint_secrets(settings: Settings, key: bytes) -> list[dict[str, str]]:
     `key` has 32 bytes; without it even a weak secret cannot be guessed from its fingerprint.
     """
     document = settings.model_dump(mode="json", by_alias=True)
-    redactor = Redactor(settings.secrets)
+    redactor, known = Redactor(settings.secrets), settings.known_secrets
     return [
         {"purpose": dotted(path), "fingerprint": blake3(text.encode(), key=key).hexdigest()}
         for path, text in _scalars(document, ())
-        if is_secret(path) or hide_passwords(redactor.text(text)) != text
+        if known.is_secret(path) or hide_url_secrets(redactor.text(text)) != text
     ]
 
 
-def _hide_secrets(value: Json, path: Path) -> Json:
+def _hide_secrets(value: Json, path: Path, known: KnownSecrets) -> Json:
     if isinstance(value, Mapping):
-        return {key: _hide_secrets(item, (*path, key)) for key, item in value.items()}
+        return {key: _hide_secrets(item, (*path, key), known) for key, item in value.items()}
     if isinstance(value, list):
-        return [_hide_secrets(item, (*path, index)) for index, item in enumerate(value)]
-    return REDACTED if value is not None and is_secret(path) else value
+        return [_hide_secrets(item, (*path, index), known) for index, item in enumerate(value)]
+    return REDACTED if value is not None and known.is_secret(path) else value
 
 
-def _hide_passwords(value: Json) -> Any:
+def _hide_url_secrets(value: Json) -> Any:
     if isinstance(value, str):
-        return hide_passwords(value)
+        return hide_url_secrets(value)
     if isinstance(value, Mapping):
-        return {key: _hide_passwords(item) for key, item in value.items()}
+        return {key: _hide_url_secrets(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_hide_passwords(item) for item in value]
+        return [_hide_url_secrets(item) for item in value]
     return value
 
 

@@ -175,9 +175,41 @@ class FactOutput(_Part):
     compatibility_view: Literal["mirror_object"] = "mirror_object"
 
 
+class ConfigKey(_Part):
+    """A key of the plugin's `config`."""
+
+    name: Text
+    secret: bool | None = None
+    """True: its value is redacted. False: it is public, also if it comes from a variable."""
+
+
+def _name_key(key: Json) -> Json:
+    return key if isinstance(key, dict) else {"name": key}
+
+
+ConfigKeyList = tuple[
+    Annotated[ConfigKey, BeforeValidator(_name_key, json_schema_input_type=str | ConfigKey)],
+    ...,
+]
+
+
 class ConfigKeys(_Part):
-    required: Texts = ()
-    optional: Texts = ()
+    required: ConfigKeyList = ()
+    optional: ConfigKeyList = ()
+
+    def required_names(self) -> tuple[str, ...]:
+        return tuple(key.name for key in self.required)
+
+    def optional_names(self) -> tuple[str, ...]:
+        return tuple(key.name for key in self.optional)
+
+    def secret_marks(self) -> dict[str, bool]:
+        """The keys that are marked, with whether they are secret."""
+        return {
+            key.name: key.secret
+            for key in (*self.required, *self.optional)
+            if key.secret is not None
+        }
 
 
 class Manifest(_Part):

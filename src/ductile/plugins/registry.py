@@ -104,6 +104,10 @@ class Registry:
     """Valid bundled plugins that the configuration does not mention."""
     missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Disabled names whose plugin no root has, with the name of that plugin."""
+    secret_marks: Mapping[str, Mapping[str, bool]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """By configured name, the keys of `config` that the manifest marks as secret or public."""
 
     def refusal(self, name: str) -> RefusedPlugin | None:
         """Why a plugin is not loaded; None if it is loaded, disabled or unknown.
@@ -272,7 +276,20 @@ def _bind(
         warnings=tuple(warnings),
         offered=MappingProxyType(offered),
         missing=MappingProxyType(_find_missing(disabled, scan, instances)),
+        secret_marks=MappingProxyType(_find_marks(scan, instances)),
     )
+
+
+def _find_marks(
+    scan: _PluginScan, instances: Mapping[str, InstanceSpec]
+) -> dict[str, dict[str, bool]]:
+    """The marks of every configured plugin that was found, also of one that is not loaded."""
+    targets = {name: _resolve_alias(name, instances) for name in instances}
+    return {
+        name: scan.found[target].manifest.config_keys.secret_marks()
+        for name, target in targets.items()
+        if target in scan.found
+    }
 
 
 def _find_missing(
@@ -306,7 +323,8 @@ def _bind_instance(
         if target == name:
             return None
         return RefusedPlugin(name, None, f"it uses {target}, which is refused: {earlier.reason}")
-    missing = [key for key in found.manifest.config_keys.required if spec.config.get(key) is None]
+    required = found.manifest.config_keys.required_names()
+    missing = [key for key in required if spec.config.get(key) is None]
     if missing:
         keys = ", ".join(missing)
         reason = f"required settings are missing: {keys}; set them in plugins.{name}.config"

@@ -22,6 +22,7 @@ from ductile.plugins.environment import DEFAULT_PATH
 from ductile.plugins.manifest import (
     MANIFEST_NAME,
     Command,
+    ConfigKey,
     Manifest,
     ManifestDocument,
     ManifestError,
@@ -150,6 +151,12 @@ class Inspection:
         for key, body in named:
             if isinstance(body, dict):
                 self._warn_of_unknown(body, ("commands", key), Command, document)
+        config_keys = document.values.get("config_keys")
+        for group, keys in config_keys.items() if isinstance(config_keys, dict) else ():
+            for index, key in enumerate(keys if isinstance(keys, list) else ()):
+                if isinstance(key, dict):
+                    path = ("config_keys", group, index)
+                    self._warn_of_unknown(key, path, ConfigKey, document)
 
     def _warn_of_unknown(
         self,
@@ -202,7 +209,7 @@ class Inspection:
     def _check_config(
         self, manifest: Manifest, config: Mapping[str, Json], document: ManifestDocument
     ) -> None:
-        for index, key in enumerate(manifest.config_keys.required):
+        for index, key in enumerate(manifest.config_keys.required_names()):
             if config.get(key) is None:
                 path = ("config_keys", "required", index)
                 setting = f"plugins.{manifest.name}.config.{key}"

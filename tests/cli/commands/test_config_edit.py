@@ -143,6 +143,8 @@ class TestSet:
         done = sealed("config", "set", "plugin:hello.config.city", "${CITY}")
         assert "the value is read from the variable CITY" in done.out
         assert "city: ${CITY}" in read(sealed)
+        assert sealed("config", "get", "plugin:hello.config.city").out == "[REDACTED]\n"
+        sealed("config", "set", "plugin:hello.public_config", "[city]")
         assert sealed("config", "get", "plugin:hello.config.city").out == "Bergen\n"
         unset = sealed("config", "set", "plugin:hello.config.city", "${NOT_SET_ANYWHERE}")
         assert unset.code == 78

@@ -363,6 +363,12 @@ class TestValidate:
         assert f"{directory}/manifest.yaml:5:1: unknown key 'descripton'" in people
         assert "did you mean 'description'?" in people
 
+    def test_validate_warns_of_a_misspelled_secret_mark(self, desk: CliRunner) -> None:
+        keys = "commands: [poll]\nconfig_keys: {optional: [{name: pin, secrt: true}]}"
+        directory = draft(desk, "", keys)
+        shown = desk("plugin", "validate", directory).out
+        assert "unknown key 'secrt' is ignored; did you mean 'secret'?" in shown
+
     def test_validate_reports_invalid_yaml(self, desk: CliRunner) -> None:
         directory = draft(desk, "")
         desk.write("desk/draft/manifest.yaml", "name: x\ncommands: [poll\n")

@@ -71,6 +71,7 @@ EVERY_KEY: dict[str, Any] = {
             "circuit_breaker": {"threshold": 1, "reset_after": "1s"},
             "max_outstanding_polls": 1,
             "parallelism": 1,
+            "public_config": ["a"],
             "notify_on_complete": True,
         }
     },

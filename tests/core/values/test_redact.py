@@ -18,6 +18,7 @@ from ductile.core.values.redact import (
     Redactor,
     hide_secret_keys,
     names_a_secret,
+    names_a_secret_parameter,
 )
 
 CANARIES = [
@@ -174,6 +175,21 @@ def test_numbers_of_a_document_are_not_redacted():
         "x-auth",
         "AUTH",
         "Secrets",
+        "Authorization",
+        "Proxy-Authorization",
+        "Cookie",
+        "set_cookie",
+        "apikey",
+        "apiKeys",
+        "accesstoken",
+        "CLIENTSECRET",
+        "passphrase",
+        "pwd",
+        "db_pwd",
+        "pat",
+        "GITHUB_PAT",
+        "jwt",
+        "bearer",
     ],
 )
 def test_keys_that_name_a_secret(key):
@@ -192,6 +208,10 @@ def test_keys_that_name_a_secret(key):
         "keyboard",
         "tokenizer",
         "passwordless",
+        "path",
+        "pattern",
+        "authorized_by",
+        "signature_header",
         "url",
         "",
         "123",
@@ -199,6 +219,14 @@ def test_keys_that_name_a_secret(key):
 )
 def test_keys_that_do_not_name_a_secret(key):
     assert not names_a_secret(key)
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [("api_key", True), ("sig", True), ("X-Amz-Signature", True), ("q", False), ("page", False)],
+)
+def test_parameters_that_name_a_secret(name, secret):
+    assert names_a_secret_parameter(name) is secret
 
 
 def test_scalars_below_secret_keys_are_redacted():

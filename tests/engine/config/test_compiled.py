@@ -8,6 +8,7 @@ import pytest
 
 from ductile.config import Loaded, create_seal, load
 from ductile.engine.config.compiled import CompiledConfig, build
+from ductile.operations.reports.config_view import show_config
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Site
 
@@ -169,3 +170,18 @@ class TestHooksThatNeverFire:
 
     def test_a_plugin_that_is_run_by_hand_alone_is_let_be(self, site: Site) -> None:
         assert self.warned(site, {"uses": "first"}) == []
+
+
+def test_secret_keys_of_a_manifest_are_redacted(site: Site) -> None:
+    keys = "config_keys: {optional: [{name: device, secret: true}, {name: city, secret: false}]}\n"
+    config = {"device": "literal-value", "city": "${CITY}", "other": "${OTHER}"}
+    site.plugin("echo", OK, manifest=keys, config=config)
+    site.environ |= {"CITY": "Klagenfurt", "OTHER": "other-value"}
+    compiled = built(site)
+    shown = compiled.redactor.text("literal-value Klagenfurt other-value")
+    assert shown == "[REDACTED] Klagenfurt [REDACTED]"
+    assert show_config(compiled)["config"]["plugins"]["echo"]["config"] == {
+        "device": "[REDACTED]",
+        "city": "Klagenfurt",
+        "other": "[REDACTED]",
+    }

@@ -98,8 +98,10 @@ def show(context: CommandContext, entity: str | None) -> None:
     plugin:* for all of a kind, or a path such as service or plugins.echo.retry.
     """
     from ductile.config import redact_settings as redact
+    from ductile.engine.config.compiled import discover_plugins
 
-    document: Any = redact(context.target.loaded.settings)
+    loaded, _ = discover_plugins(context.target.loaded)
+    document: Any = redact(loaded.settings)
     if entity is not None:
         document = _select(context, document, entity)
     context.show(document, print_config_value)

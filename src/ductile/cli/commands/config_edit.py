@@ -84,7 +84,7 @@ def set_(
         "file": str(edit.file),
         "changed": edit.is_change,
         "dry_run": context.dry_run,
-        "diff": _diff(edit),
+        "diff": _diff(context, edit),
         "variables": list(edit.references),
         "warnings": [str(warning) for warning in warnings],
         "next": _next_commands(context, needs_lock) if edit.is_change else [],
@@ -123,10 +123,13 @@ def _check(context: CommandContext, edit: FileEdit) -> list[Problem]:
         raise
 
 
-def _diff(edit: FileEdit) -> str:
+def _diff(context: CommandContext, edit: FileEdit) -> str:
     from difflib import unified_diff
 
-    old, new = (text.splitlines() for text in edit.redacted())
+    from ductile.operations.config.edit import find_known_secrets
+
+    known = find_known_secrets(context.config, os.environ)
+    old, new = (text.splitlines() for text in edit.redacted(known))
     name = str(edit.file)
     return "\n".join(unified_diff(old, new, name, name, n=CONTEXT_LINES, lineterm=""))
 

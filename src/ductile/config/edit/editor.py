@@ -15,7 +15,7 @@ from ductile.config.edit.paths import MISSING, get_at, resolve_path, set_at
 from ductile.config.edit.spans import TextSpan, parse_spans
 from ductile.config.edit.splice import Splicer
 from ductile.config.load import read_variables
-from ductile.config.loader.expand import expand, hide_passwords, is_other_dsn, is_secret
+from ductile.config.loader.expand import expand
 from ductile.config.loader.files import Source, replace
 from ductile.config.loader.include import Sources, gather_readable
 from ductile.config.loader.interpolate import RESERVED, Variables, names_in
@@ -28,6 +28,12 @@ from ductile.config.loader.nodes import (
     is_null,
     to_json,
 )
+from ductile.config.loader.secrets import (
+    KnownSecrets,
+    hide_url_secrets,
+    is_other_dsn,
+    is_secret,
+)
 from ductile.config.loader.yaml import NotJson, compose, type_of
 from ductile.config.loader.yaml import resolve as typed
 from ductile.config.models.fields import RawScalar
@@ -35,6 +41,8 @@ from ductile.core.values.redact import REDACTED
 from ductile.errors import ConfigError, Problem, Refused, UsageError, dotted, errors_of
 from ductile.errors import Path as KeyPath
 from ductile.model import Json
+
+UNMARKED = KnownSecrets()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +69,9 @@ class FileEdit:
     def is_change(self) -> bool:
         return self.before != self.after
 
-    def redacted(self) -> tuple[str, str]:
+    def redacted(self, known: KnownSecrets = UNMARKED) -> tuple[str, str]:
         """Both texts with literal secrets redacted, for display."""
-        return _redact(self.before.decode()), _redact(self.after.decode())
+        return _redact(self.before.decode(), known), _redact(self.after.decode(), known)
 
     def write(self) -> None:
         """Replace the file atomically and durably; mode and owner stay.
@@ -92,7 +100,9 @@ class ConfigEditor:
         self.document = _read_document(self._sources)
         """The merged files as plain values; variable references are kept as text."""
 
-    def get(self, text: str, environ: Mapping[str, str]) -> ConfigValue | None:
+    def get(
+        self, text: str, environ: Mapping[str, str], known: KnownSecrets = UNMARKED
+    ) -> ConfigValue | None:
         """The value at a path; None if the files do not set it."""
         path = resolve_path(text, self.document)
         if get_at(self.document, path) is MISSING:
@@ -106,7 +116,7 @@ class ConfigEditor:
         wrong = [p for p in expanded.problems if p.path[: len(path)] == path]
         if errors := errors_of((*problems, *wrong)):
             raise ConfigError(errors)
-        value = _redact_data(get_at(expanded.data, path), path)
+        value = _redact_data(get_at(expanded.data, path), path, known)
         return ConfigValue(path, value, expanded.locations[path])
 
     def set(self, text: str, value: Json, *, over_references: bool = False) -> FileEdit:
@@ -285,22 +295,23 @@ def _read(file: Path) -> str:
     return text
 
 
-def _redact_data(data: Any, path: KeyPath) -> Json:
+def _redact_data(data: Any, path: KeyPath, known: KnownSecrets) -> Json:
     """Expanded data with secrets redacted."""
     if isinstance(data, dict):
-        return {key: _redact_data(item, (*path, key)) for key, item in data.items()}
+        return {key: _redact_data(item, (*path, key), known) for key, item in data.items()}
     if isinstance(data, list):
-        return [_redact_data(item, (*path, index)) for index, item in enumerate(data)]
+        return [_redact_data(item, (*path, index), known) for index, item in enumerate(data)]
     if not isinstance(data, RawScalar):
         return None
-    if data.secret or is_secret(path):
+    mark = known.mark(path)
+    if (data.secret or is_secret(path)) if mark is None else mark:
         return REDACTED
     if isinstance(data.value, str):
-        return hide_passwords(data.value)
+        return hide_url_secrets(data.value)
     return data.text if isinstance(data.value, NotJson) else data.value
 
 
-def _redact(text: str) -> str:
+def _redact(text: str, known: KnownSecrets) -> str:
     """`text` with every literal scalar that may be a secret replaced; references stay."""
     concealed, _ = Variables().conceal(text, "")
     root = parse_spans(concealed)
@@ -308,15 +319,17 @@ def _redact(text: str) -> str:
         span
         for span in (root.walk() if root else ())
         if span.kind is ScalarNode and span.start != span.end
-        if _may_be_secret(_key_path(span, text), text[span.start : span.end])
+        if _may_be_secret(_key_path(span, text), text[span.start : span.end], known)
     ]
     for span in reversed(secrets):
         text = f"{text[: span.start]}{REDACTED}{text[span.end :]}"
-    return hide_passwords(text)
+    return hide_url_secrets(text)
 
 
-def _may_be_secret(path: KeyPath, source: str) -> bool:
-    return "${" not in source and (is_secret(path) or is_other_dsn(path, source.strip("\"'")))
+def _may_be_secret(path: KeyPath, source: str, known: KnownSecrets) -> bool:
+    if "${" in source:
+        return False
+    return known.is_secret(path) or is_other_dsn(path, source.strip("\"'"))
 
 
 def _key_path(span: TextSpan, text: str) -> KeyPath:

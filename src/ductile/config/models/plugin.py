@@ -238,6 +238,11 @@ class PluginSettings(Section):
         description="Settings passed to the plugin with every request.",
         repr=False,
     )
+    public_config: tuple[Name, ...] = Field(
+        default=(),
+        description="Keys of `config` that are not secrets; elsewhere in it, a `${NAME}` is one.",
+        examples=[["base_url"]],
+    )
     schedules: tuple[ScheduleSettings, ...] = Field(
         default=(), description="When its commands run."
     )

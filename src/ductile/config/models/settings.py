@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from ductile.config import bundled
+from ductile.config.loader.secrets import KnownSecrets
 from ductile.config.models.fields import Defaulted, FilePath, Section, refuse, text_of
 from ductile.config.models.http import ApiSettings, TokenSettings, WebhooksSettings
 from ductile.config.models.pipeline import PipelineSettings, RouteSettings
@@ -77,7 +78,7 @@ class Settings(Section):
     )
 
     _config_dir: Path = PrivateAttr(Path())
-    _secrets: frozenset[str] = PrivateAttr(frozenset())
+    _known_secrets: KnownSecrets = PrivateAttr(KnownSecrets())
 
     @classmethod
     def derive_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class Settings(Section):
     def model_post_init(self, context: Any) -> None:
         context = context or {}
         self._config_dir = context.get("config_dir", Path())
-        self._secrets = frozenset(context.get("secrets", ()))
+        self._known_secrets = context.get("secrets", KnownSecrets())
 
     @property
     def config_dir(self) -> Path:
@@ -97,7 +98,28 @@ class Settings(Section):
     @property
     def secrets(self) -> frozenset[str]:
         """Values that must not leave the process."""
-        return self._secrets
+        return self._known_secrets.long_values
+
+    @property
+    def known_secrets(self) -> KnownSecrets:
+        return self._known_secrets
+
+    def mark_secrets(self, marks: Mapping[str, Mapping[str, bool]]) -> Self:
+        """The same settings with the marks of the manifests, by plugin and key of its `config`.
+
+        What the operator lists in `public_config` is public, whatever a manifest says.
+        """
+        configs = {name: plugin.config for name, plugin in self.plugins.items()}
+        own = {
+            name: {
+                **marks.get(name, {}),
+                **dict.fromkeys(plugin.public_config, False),
+            }
+            for name, plugin in self.plugins.items()
+        }
+        marked = self.model_copy()
+        marked._known_secrets = self._known_secrets.with_marks(own, configs)
+        return marked
 
     @property
     def state_dir(self) -> Path:

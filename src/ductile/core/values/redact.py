@@ -17,7 +17,18 @@ SHORTEST_SECRET = 8
 JSON_INSIDE_JSON = 3
 """Levels of JSON inside JSON strings, as in log lines that quote documents."""
 
-_SECRET_PARTS = frozenset({"secret", "key", "token", "password", "passwd", "credential", "auth"})
+_SECRET_PARTS = frozenset(
+    {
+        *("secret", "key", "token", "password", "passwd", "passphrase", "pwd", "credential"),
+        *("auth", "authorization", "cookie", "bearer", "jwt", "pat"),
+    }
+)
+_SECRET_ENDINGS = (
+    *("token", "secret", "password", "passwd", "passphrase", "authorization", "cookie"),
+    *("apikey", "accesskey", "secretkey", "privatekey", "signingkey"),
+)
+"""Of words that are written together, such as `accesstoken`."""
+_SIGNATURES = frozenset({"sig", "signature"})
 _NOT_SECRET = frozenset({"dedupe_key", "key_id", "secret_ref", "require_key_id"})
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
@@ -26,8 +37,19 @@ def names_a_secret(key: str) -> bool:
     """Whether a scalar with this key is redacted: a word of the key names a secret."""
     if key in _NOT_SECRET:
         return False
-    parts = {word.lower().removesuffix("s") for word in _WORDS.findall(key)}
-    return not _SECRET_PARTS.isdisjoint(parts)
+    parts = _split_words(key)
+    return not _SECRET_PARTS.isdisjoint(parts) or any(
+        part.endswith(_SECRET_ENDINGS) for part in parts
+    )
+
+
+def names_a_secret_parameter(name: str) -> bool:
+    """Whether the value of this parameter of a URL is redacted: a secret, or a signature."""
+    return names_a_secret(name) or not _SIGNATURES.isdisjoint(_split_words(name))
+
+
+def _split_words(name: str) -> set[str]:
+    return {word.lower().removesuffix("s") for word in _WORDS.findall(name)}
 
 
 def hide_secret_keys(value: Json) -> Json:

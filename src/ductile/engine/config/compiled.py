@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ductile.config import Loaded, Settings, bundled
@@ -131,18 +131,8 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
 
     Refused plugins are not an error; routes and pipelines that cannot run raise `ConfigError`.
     """
+    loaded, registry = discover_plugins(loaded)
     settings = loaded.settings
-    instances = {
-        name: InstanceSpec(enabled=plugin.enabled, uses=plugin.uses, config=plugin.config)
-        for name, plugin in settings.plugins.items()
-    }
-    registry = discover(
-        settings.plugin_roots,
-        instances,
-        allow_symlinks=settings.service.allow_symlinks,
-        offers=(bundled.directory(),),
-        seals=_sealed(loaded),
-    )
     router, warnings = compile_router(loaded, registry)
     env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
     plans = {name: _plan(plugin, settings, env) for name, plugin in registry.plugins.items()}
@@ -162,6 +152,24 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
         workspaces=_workspaces(settings, router),
         warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
     )
+
+
+def discover_plugins(loaded: Loaded) -> tuple[Loaded, Registry]:
+    """The plugins, and the configuration with the secrets that their manifests mark."""
+    settings = loaded.settings
+    instances = {
+        name: InstanceSpec(enabled=plugin.enabled, uses=plugin.uses, config=plugin.config)
+        for name, plugin in settings.plugins.items()
+    }
+    registry = discover(
+        settings.plugin_roots,
+        instances,
+        allow_symlinks=settings.service.allow_symlinks,
+        offers=(bundled.directory(),),
+        seals=_sealed(loaded),
+    )
+    marked = settings.mark_secrets(registry.secret_marks)
+    return replace(loaded, settings=marked, secrets=marked.secrets), registry
 
 
 def _sealed(loaded: Loaded) -> PluginSeals:

@@ -10,12 +10,13 @@ from typing import Any
 from ductile.config import load, redact_settings
 from ductile.config.edit.editor import ConfigEditor, FileEdit
 from ductile.config.edit.paths import MISSING, get_at, resolve_path
-from ductile.config.loader.expand import is_secret
+from ductile.config.load import InvalidConfig
+from ductile.config.loader.secrets import KnownSecrets
 from ductile.config.problems import default_text, known_keys
 from ductile.core.values.suggest import did_you_mean
 from ductile.engine.config import compile_schedules
-from ductile.engine.config.compiled import build
-from ductile.errors import NotFound, Problem, dotted
+from ductile.engine.config.compiled import build, discover_plugins
+from ductile.errors import ConfigError, NotFound, Problem, dotted
 
 
 def get_setting(
@@ -25,16 +26,33 @@ def get_setting(
 
     Raises `NotFound` if it is not set and has no default.
     """
-    found = editor.get(text, environ)
+    found = editor.get(text, environ, find_known_secrets(config, environ))
     if found is not None:
         location = found.location._asdict()
         return {"path": dotted(found.path), "value": found.value, "default": False, **location}
     path = resolve_path(text, editor.document)
-    value = get_at(redact_settings(load(config, environ=environ, seal=False).settings), path)
+    loaded, _ = discover_plugins(load(config, environ=environ, seal=False))
+    value = get_at(redact_settings(loaded.settings), path)
     if value is MISSING:
         hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
         raise NotFound(f"{dotted(path)} is not set, and has no default{hint}")
     return {"path": dotted(path), "value": default_text(path) or value, "default": True}
+
+
+def find_known_secrets(config: Path | None, environ: Mapping[str, str]) -> KnownSecrets:
+    """Return the secrets, with the marks of the manifests, of a configuration that may be invalid.
+
+    Without a valid part there are no marks, and secrets are recognized by their names alone.
+    """
+    try:
+        loaded = load(config, environ=environ, seal=False)
+    except InvalidConfig as invalid:
+        if invalid.rest is None:
+            return KnownSecrets()
+        loaded = invalid.rest
+    except ConfigError:
+        return KnownSecrets()
+    return discover_plugins(loaded)[0].settings.known_secrets
 
 
 def check_edit(
@@ -44,7 +62,11 @@ def check_edit(
     loaded = load(config, environ=environ, seal=False, drafts={edit.file: edit.after})
     compiled = build(loaded, boot_marker="", environ=environ)
     warnings = [*compiled.warnings, *compile_schedules.past(loaded, now)]
-    if is_secret(edit.path) and not edit.references and edit.is_change:
+    if (
+        compiled.settings.known_secrets.is_secret(edit.path)
+        and not edit.references
+        and edit.is_change
+    ):
         message = "the file contains a secret; keep it in the environment and write ${NAME}"
         warnings.append(Problem(message, edit.path, str(edit.file)))
     return warnings
