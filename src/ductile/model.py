@@ -30,6 +30,15 @@ class JobStatus(StrEnum):
     SKIPPED = "skipped"
 
 
+class RunStatus(StrEnum):
+    """The state of a pipeline run."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
 class SubmittedBy(StrEnum):
     SCHEDULER = "scheduler"
     WEBHOOK = "webhook"

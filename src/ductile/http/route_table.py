@@ -22,6 +22,7 @@ from ductile.http.routes import (
     metrics,
     pipelines,
     relays,
+    runs,
     schedules,
     system,
     tokens,
@@ -109,6 +110,23 @@ _PIPELINES = (
         pipelines.show_run,
         "Instance",
         query="RunWaitQuery",
+    ),
+    _get("/pipeline-runs", "jobs:ro", runs.list_runs, "Runs", query="RunFilterQuery"),
+    _get("/pipeline-runs/{run_id}", "jobs:ro", runs.show_run, "Run", query="RunDetailQuery"),
+    _post(
+        "/pipeline-runs/{run_id}/cancel",
+        "jobs:rw",
+        runs.cancel,
+        _action("RunAction"),
+        body="ActionBody",
+    ),
+    _post(
+        "/pipeline-runs/{run_id}/retry",
+        "jobs:rw",
+        runs.retry,
+        _action("RunAction"),
+        body="ActionBody",
+        headers=_KEY,
     ),
 )
 

@@ -1,19 +1,24 @@
-"""Start a pipeline by name, in one transaction."""
+"""Start a pipeline by name; cancel a run, or retry it from its failed steps."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids
 from ductile.core.jobs.limits import dedupe_key_flaw
 from ductile.core.jobs.plugin_protocol import without_nul
+from ductile.core.jobs.state_machine import ENDED_BADLY
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.intents import SpawnJob, StartPipeline
 from ductile.core.pipelines.router import Router
 from ductile.engine.services import Services
-from ductile.errors import NotFound, UsageError
-from ductile.model import Event, Json, SubmittedBy
+from ductile.errors import NotFound, Refused, UsageError
+from ductile.model import Event, JobStatus, Json, SubmittedBy
+from ductile.operations import jobs
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import close, spawn
+from ductile.store.jobs import close, runs, spawn
 from ductile.store.jobs.spawn import SpawnPoint
 
 
@@ -82,3 +87,63 @@ def find_pipeline(router: Router, name: str) -> Pipeline:
         known = ", ".join(sorted(router.pipelines)) or "none"
         raise NotFound(f"there is no pipeline {name!r}; there are: {known}")
     return pipeline
+
+
+MAX_RUN_JOBS = 2000
+CANCEL_ROUNDS = 20
+"""A cancelled step may lead to others, as the join of a split with `join: always` does."""
+UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+def cancel_run(gateway: Services, run_id: str, *, dry: bool = False) -> list[str]:
+    """End every queued and running job of a run, and return their ids."""
+    cancelled: dict[str, None] = {}
+    for _ in range(1 if dry else CANCEL_ROUNDS):
+        found = gateway.ledger.read(lambda tx: _jobs_of(tx, run_id, UNFINISHED))
+        if not found:
+            break
+        cancelled.update(dict.fromkeys(found))
+        if not dry:
+            _cancel_jobs(gateway, found)
+    if not cancelled:
+        raise Refused(f"pipeline run {run_id} has no queued or running job")
+    return list(cancelled)
+
+
+def _cancel_jobs(gateway: Services, found: list[str]) -> None:
+    ended = jobs.end_queued(gateway, found)
+    cancellation = jobs.JobCancellation(gateway)
+    running = [job_id for job_id in found if job_id not in ended]
+    cancellation.request_remote(running)
+    for job_id in running:
+        with contextlib.suppress(Refused):  # It has ended meanwhile; the next round looks again.
+            cancellation(job_id)
+
+
+class RunRetry:
+    """The transaction that queues the failed jobs of a run again."""
+
+    def __init__(self, gateway: Services, run_id: str, *, dry: bool = False) -> None:
+        self._gateway, self._run_id, self._dry = gateway, run_id, dry
+
+    def __call__(self, tx: Tx) -> RetriedRun:
+        found = _jobs_of(tx, self._run_id, ENDED_BADLY)
+        if not found:
+            raise Refused(f"pipeline run {self._run_id} has no failed job")
+        for job_id in found:
+            jobs.JobRetry(self._gateway, job_id, dry=self._dry)(tx)
+        return RetriedRun(self._run_id, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedRun:
+    """A run whose failed jobs were queued again, or with `dry` would be."""
+
+    instance_id: str
+    job_ids: tuple[str, ...]
+
+
+def _jobs_of(tx: Tx, run_id: str, statuses: Collection[JobStatus]) -> list[str]:
+    if runs.find_run(tx, run_id) is None:
+        raise NotFound(f"there is no pipeline run {run_id}")
+    return runs.list_job_ids(tx, run_id, statuses, MAX_RUN_JOBS)

@@ -32,6 +32,8 @@ plugins:
   echo: {schedules: [{id: hourly, every: 1h, command: poll}]}
 pipelines:
   - {name: async, on: x, steps: [{id: one, uses: echo}]}
+  - {name: broken, on: b, steps: [{id: one, uses: fail}]}
+  - {name: hanging, on: h, steps: [{id: one, uses: hang}]}
   - {name: sync, on: y, execution_mode: synchronous, steps: [{id: one, uses: echo}]}
 """
 DRY_RUN = {"dry_run": True}
@@ -88,6 +90,13 @@ def use_pipelines_and_schedules(api: ApiHarness) -> None:
     started = act(api, "/pipeline/async").json
     assert act(api, "/pipeline/sync").json["status"] == "succeeded"
     get(api, f"/pipeline-instance/{started['instance_id']}?wait=20")
+    get(api, "/pipeline-runs")
+    get(api, f"/pipeline-runs/{started['instance_id']}")
+    broken = act(api, "/pipeline/broken").json["instance_id"]
+    get(api, f"/pipeline-runs/{broken}?wait=20")
+    act(api, f"/pipeline-runs/{broken}/retry")
+    hanging = act(api, "/pipeline/hanging").json["instance_id"]
+    act(api, f"/pipeline-runs/{hanging}/cancel")
     get(api, "/scheduler/jobs")
     get(api, "/scheduler/next?name=echo")
     get(api, "/scheduler/explain?name=echo")

@@ -19,7 +19,7 @@ from ductile.http.models.fields import (
     TextList,
     Timestamp,
 )
-from ductile.model import JobStatus, SubmittedBy
+from ductile.model import JobStatus, RunStatus, SubmittedBy
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 50
@@ -58,6 +58,23 @@ class RunWaitQuery(RequestModel):
     seen: Count = Field(
         None, description="With `wait`: also answer if the number of finished jobs differs."
     )
+
+
+class RunDetailQuery(RequestModel):
+    wait: Annotated[float, QuerySeconds(MAX_WAIT)] = Field(
+        0.0, description="Seconds to wait for the end of all descending jobs, at most 60."
+    )
+
+
+class RunFilterQuery(RequestModel):
+    pipeline: Text = Field(None, description="Runs of this pipeline.")
+    status: Annotated[RunStatus | None, OneOf(RunStatus)] = Field(
+        None, description="Runs in this state."
+    )
+    since: Time = Field(None, description="Runs that started at this time or later.")
+    until: Time = Field(None, description="Runs that started before this time.")
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+    before: Text = Field(None, description="The `cursor` of the previous page.")
 
 
 class JobTreeQuery(RequestModel):

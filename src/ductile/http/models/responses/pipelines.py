@@ -151,6 +151,78 @@ class InstanceModel(ResponseModel):
     pipelines."""
 
 
+class RunSummaryModel(ResponseModel):
+    """A pipeline run in a list."""
+
+    instance_id: str
+    pipeline: str
+    status: Literal["running", "succeeded", "failed", "skipped"]
+    trigger: str | None
+    """What submitted its first job; null if that was deduplicated."""
+    parent_job_id: str | None
+    """The job whose event started it."""
+    root_job_id: str | None
+    """Its first job."""
+    started_at: Timestamp
+    ended_at: Timestamp | None
+    duration_ms: float | None
+    failed_step: str | None
+    failed_job_id: str | None
+    reason: str | None
+
+
+class RunsModel(ResponseModel):
+    """A page of pipeline runs, newest first."""
+
+    runs: list[RunSummaryModel]
+    cursor: str | None
+
+
+class RunStepModel(ResponseModel):
+    """A job of the run, a split, or a step that has no job."""
+
+    step: str
+    kind: str
+    depends_on: list[str]
+    status: str
+    """The job's status; `waiting` or `not_run` without a job."""
+    reason: str | None
+    """Why it failed, waits or did not run."""
+    job_id: str | None
+    plugin: str | None
+    command: str | None
+    branch: str | None
+    attempt: int | None
+    max_attempts: int | None
+    parent_job_id: str | None
+    created_at: Timestamp | None
+    started_at: Timestamp | None
+    completed_at: Timestamp | None
+    next_retry_at: Timestamp | None
+    last_error: str | None
+    payload: Any
+    """Null if it is larger than 16 KiB; the job has it."""
+    result: Any
+    """The response of the last attempt; null if it is larger than 16 KiB."""
+    log_tail: str | None
+    """The end of the last attempt's stderr."""
+
+
+class RunModel(RunSummaryModel):
+    """A pipeline run and its steps."""
+
+    steps: list[RunStepModel]
+    steps_left_out: bool
+
+
+class RunActionModel(ResponseModel):
+    """The jobs of the run that were cancelled or queued again; with `dry_run`, would be."""
+
+    instance_id: str
+    job_ids: list[str]
+    dry_run: bool = OMITTED
+
+
 class ScheduleModel(ResponseModel):
     """A schedule and what it will do."""
 

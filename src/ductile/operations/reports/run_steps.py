@@ -1,0 +1,157 @@
+"""The steps of a pipeline run: what each waits for, and why a step without a job did not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ductile.core.jobs.state_machine import ENDED_BADLY
+from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.graph import Node, NodeKind
+
+Step = dict[str, Any]
+FAILED = frozenset(status.value for status in ENDED_BADLY) | {"timed_out", "failed"}
+NOT_RUN, WAITING = "not_run", "waiting"
+SPLIT_STATUS = {"open": "running", "ended": "succeeded", "failed": "failed", "skipped": "skipped"}
+
+
+def describe_steps(
+    pipeline: Pipeline | None,
+    jobs: Sequence[Mapping[str, Any]],
+    splits: Sequence[Mapping[str, Any]],
+    *,
+    is_open: bool,
+) -> list[Step]:
+    """One row per job of the run, per split, and per step that has no job.
+
+    Without the pipeline, which the configuration no longer has, only the jobs are known.
+    """
+    if pipeline is None:
+        return [_job_row(job, "uses", ()) for job in jobs]
+    sources = find_sources(pipeline)
+    by_step: dict[str, list[Mapping[str, Any]]] = {}
+    for job in jobs:
+        by_step.setdefault(job["step"], []).append(job)
+    scopes = {split["split"]: split for split in splits}
+    rows: list[Step] = []
+    states: dict[str, str] = {}
+    for path in pipeline.paths():
+        node, depends_on = pipeline.nodes[path], sources.get(path, ())
+        if path in by_step:
+            found = [_job_row(job, node.kind.value, depends_on) for job in by_step.pop(path)]
+        elif path in scopes:
+            found = [_split_row(node, scopes[path], depends_on)]
+        else:
+            found = [_missing_row(node, depends_on, states, is_open=is_open)]
+        states[path] = found[-1]["status"]
+        rows += found
+    # Jobs of steps that the pipeline no longer has.
+    return rows + [_job_row(job, "uses", ()) for found in by_step.values() for job in found]
+
+
+def find_sources(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """By step: the steps that lead to it; the join of a split depends on its branches' ends."""
+    found: dict[str, dict[str, None]] = {}
+    for path in pipeline.paths():
+        node = pipeline.nodes[path]
+        for target in node.follows():
+            if target.path is None or target.pipeline != pipeline.name:
+                continue
+            is_join = node.kind is NodeKind.SPLIT and target.path == node.next
+            ends = _branch_ends(pipeline, node) if is_join else (path,)
+            found.setdefault(target.path, {}).update(dict.fromkeys(ends))
+    return {path: tuple(sources) for path, sources in found.items()}
+
+
+def _branch_ends(pipeline: Pipeline, split: Node) -> Iterable[str]:
+    """The last steps of the branches of a split."""
+    waiting, seen, ends = [branch.entry for branch in split.branches], set[str](), []
+    while waiting:
+        path = waiting.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        node = pipeline.nodes[path]
+        inner = {branch.entry for branch in node.branches}
+        following = [
+            target.path
+            for target in node.follows()
+            if target.path is not None and target.pipeline == pipeline.name
+        ]
+        if not set(following) - inner and not (inner and node.next):
+            ends.append(path)
+        waiting += following
+    return ends
+
+
+def _job_row(job: Mapping[str, Any], kind: str, depends_on: Sequence[str]) -> Step:
+    return {
+        "step": job["step"],
+        "kind": kind,
+        "depends_on": list(depends_on),
+        "status": job["status"],
+        "reason": job["last_error"] if job["status"] in FAILED else None,
+        **{key: value for key, value in job.items() if key not in ("step", "status")},
+    }
+
+
+def _split_row(node: Node, scope: Mapping[str, Any], depends_on: Sequence[str]) -> Step:
+    return {
+        **_bare_row(node, depends_on),
+        "status": SPLIT_STATUS[scope["status"]],
+        "reason": scope["reason"],
+        "created_at": scope["created_at"],
+        "completed_at": scope["ended_at"],
+    }
+
+
+def _missing_row(
+    node: Node, depends_on: Sequence[str], states: Mapping[str, str], *, is_open: bool
+) -> Step:
+    reason = _why_not(depends_on, states)
+    if is_open and reason is None:
+        waited = " and ".join(depends_on)
+        return {
+            **_bare_row(node, depends_on),
+            "status": WAITING,
+            "reason": f"waits for {waited}" if waited else None,
+        }
+    fallback = f"no event of {' or '.join(depends_on)} led here" if depends_on else None
+    return {**_bare_row(node, depends_on), "status": NOT_RUN, "reason": reason or fallback}
+
+
+def _why_not(depends_on: Sequence[str], states: Mapping[str, str]) -> str | None:
+    """Why a step cannot run any more; None if it may, or if no event led to it."""
+    failed = [path for path in depends_on if states.get(path) in FAILED]
+    if failed:
+        return f"{failed[0]} failed"
+    skipped = [path for path in depends_on if states.get(path) == NOT_RUN]
+    if skipped and len(skipped) == len(depends_on):
+        return f"{skipped[0]} did not run"
+    return None
+
+
+def _bare_row(node: Node, depends_on: Sequence[str]) -> Step:
+    empty = (
+        "job_id",
+        "branch",
+        "attempt",
+        "max_attempts",
+        "parent_job_id",
+        "created_at",
+        "started_at",
+        "completed_at",
+        "next_retry_at",
+        "last_error",
+        "payload",
+        "result",
+        "log_tail",
+    )
+    return {
+        "step": node.path,
+        "kind": node.kind.value,
+        "depends_on": list(depends_on),
+        "plugin": node.plugin or None,
+        "command": node.command if node.plugin else None,
+        **dict.fromkeys(empty),
+    }

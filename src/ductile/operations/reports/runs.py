@@ -1,0 +1,107 @@
+"""Pipeline runs as operators read them: a list, and one with its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from ductile.clock import from_text
+from ductile.core.values.redact import Redactor
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.errors import NotFound, UsageError
+from ductile.model import RunStatus
+from ductile.operations import job_tree
+from ductile.operations.reports.run_steps import describe_steps
+from ductile.store.engines.api import Tx
+from ductile.store.jobs import runs
+from ductile.store.jobs.runs import KeyJobs, RunCursor
+
+MAX_STEPS = 500
+MAX_DOCUMENT = 16 * 1024
+"""Bytes of a payload or response that a run shows; the job has all of it."""
+LOG_TAIL = 2000
+SEPARATOR = "_"
+
+
+def parse_cursor(text: str | None) -> RunCursor | None:
+    if text is None:
+        return None
+    at, _, id = text.partition(SEPARATOR)
+    try:
+        from_text(at)
+    except (ValueError, OverflowError):
+        raise UsageError("`before` must be the cursor of a page") from None
+    return RunCursor(at, id)
+
+
+def list_runs(tx: Tx, *, limit: int, **filters: Any) -> dict[str, Any]:
+    """Return a page of runs, newest first; `cursor` leads to the next page."""
+    rows = runs.list_runs(tx, limit=limit + 1, **filters)
+    page, more = rows[:limit], len(rows) > limit
+    key_jobs = runs.find_key_jobs(tx, [row["id"] for row in page])
+    last = page[-1] if more else None
+    return {
+        "runs": [summarize_run(row, key_jobs.get(row["id"])) for row in page],
+        "cursor": f"{last['created_at']}{SEPARATOR}{last['id']}" if last else None,
+    }
+
+
+def summarize_run(row: Mapping[str, Any], jobs: KeyJobs | None) -> dict[str, Any]:
+    began, ended = from_text(row["created_at"]), row["ended_at"]
+    failed = row["status"] == "failed" and jobs is not None
+    return {
+        "instance_id": row["id"],
+        "pipeline": row["pipeline"],
+        "status": runs.SHOWN[row["status"]].value,
+        "trigger": jobs.submitted_by if jobs else None,
+        "parent_job_id": row["parent_job_id"],
+        "root_job_id": jobs.first_job_id if jobs else None,
+        "started_at": row["created_at"],
+        "ended_at": ended,
+        "duration_ms": _milliseconds(began, from_text(ended)) if ended else None,
+        "failed_step": jobs.failed_step if failed and jobs else None,
+        "failed_job_id": jobs.failed_job_id if failed and jobs else None,
+        "reason": row["reason"] or (jobs.error if failed and jobs else None),
+    }
+
+
+def show_run(tx: Tx, run_id: str, compiled: CompiledConfig) -> dict[str, Any]:
+    """Return a run with its steps; `NotFound` if there is none."""
+    row = runs.find_run(tx, run_id)
+    if row is None:
+        raise NotFound(f"there is no pipeline run {run_id}")
+    jobs = runs.list_steps(tx, run_id, limit=MAX_STEPS + 1, max_bytes=MAX_DOCUMENT, tail=LOG_TAIL)
+    left_out = len(jobs) > MAX_STEPS
+    steps = describe_steps(
+        compiled.tx_config.router.pipelines.get(row["pipeline"]),
+        [_read_documents(job, compiled.redactor) for job in jobs[:MAX_STEPS]],
+        runs.list_splits(tx, run_id),
+        is_open=row["status"] == "open" or left_out,
+    )
+    return {
+        **summarize_run(row, runs.find_key_jobs(tx, [run_id]).get(run_id)),
+        "steps": steps,
+        "steps_left_out": left_out,
+    }
+
+
+def find_awaited(tx: Tx, run: Mapping[str, Any]) -> tuple[str, ...]:
+    """What has to end before the run's tree can have ended; empty if the tree has ended."""
+    if run["status"] == RunStatus.RUNNING:
+        return (run["instance_id"],)
+    unfinished = job_tree.find_unfinished(tx, run["instance_id"])
+    return () if unfinished is None else (unfinished,)
+
+
+def _read_documents(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    payload, result = (
+        None if job[name] is None else orjson.loads(job[name]) for name in ("payload", "result")
+    )
+    return {**job, "payload": redactor.document(payload), "result": result}
+
+
+def _milliseconds(began: datetime, ended: datetime) -> float:
+    return round((ended - began).total_seconds() * 1000, 1)

@@ -1,0 +1,103 @@
+"""Pipeline runs: the scopes that are not splits, with their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from ductile.clock import to_text
+from ductile.model import JobStatus, RunStatus
+from ductile.store.engines.api import Tx
+
+STATUSES = {
+    RunStatus.RUNNING: "open",
+    RunStatus.SUCCEEDED: "ended",
+    RunStatus.FAILED: "failed",
+    RunStatus.SKIPPED: "skipped",
+}
+"""The stored status of a run, by the one that callers know."""
+SHOWN = {stored: shown for shown, stored in STATUSES.items()}
+BEGINNING, END = "", "9999"
+"""Before and after every stored time."""
+
+
+class KeyJobs(NamedTuple):
+    """The jobs of a run that a list shows."""
+
+    first_job_id: str
+    submitted_by: str
+    failed_job_id: str | None
+    failed_step: str | None
+    error: str | None
+
+
+class RunCursor(NamedTuple):
+    """The last run of a page."""
+
+    created_at: str
+    id: str
+
+
+def list_runs(
+    tx: Tx,
+    *,
+    pipeline: str | None,
+    status: RunStatus | None,
+    since: datetime | None,
+    until: datetime | None,
+    before: RunCursor | None,
+    limit: int,
+) -> list[dict[str, Any]]:
+    """Runs that began in the given time, newest first; a filter that is None is not applied."""
+    end = END if until is None else to_text(until)
+    at, id = (end, "") if before is None else min(before, RunCursor(end, ""))
+    page = {
+        "since": BEGINNING if since is None else to_text(since),
+        "at": at,
+        "before": id,
+        "limit": limit,
+    }
+    stored = None if status is None else STATUSES[status]
+    if pipeline is not None:
+        return tx.dicts("runs_of_pipeline", pipeline=pipeline, status=stored, **page)
+    if stored is not None:
+        return tx.dicts("runs_with_status", status=stored, **page)
+    return tx.dicts("runs", **page)
+
+
+def find_run(tx: Tx, run_id: str) -> dict[str, Any] | None:
+    rows = tx.dicts("run", id=run_id)
+    return rows[0] if rows else None
+
+
+def find_key_jobs(tx: Tx, run_ids: Sequence[str]) -> dict[str, KeyJobs]:
+    """By run; a run that was deduplicated has no job."""
+    rows = tx.all("key_jobs_of_runs", ids=_array(run_ids)) if run_ids else []
+    return {row[0]: KeyJobs(*row[1:]) for row in rows}
+
+
+def list_steps(
+    tx: Tx, run_id: str, *, limit: int, max_bytes: int, tail: int
+) -> list[dict[str, Any]]:
+    """The run's jobs with their inputs, their outputs and the end of their logs.
+
+    Documents of more than `max_bytes` are NULL, logs are cut to the last `tail` characters.
+    """
+    return tx.dicts("steps_of_run", id=run_id, limit=limit, most=max_bytes, tail=tail)
+
+
+def list_splits(tx: Tx, run_id: str) -> list[dict[str, Any]]:
+    return tx.dicts("splits_of_run", id=run_id)
+
+
+def list_job_ids(tx: Tx, run_id: str, statuses: Collection[JobStatus], limit: int) -> list[str]:
+    """The run's jobs in one of these states, oldest first."""
+    values = _array(status.value for status in statuses)
+    return [row[0] for row in tx.all("jobs_of_run_in_status", id=run_id, ids=values, limit=limit)]
+
+
+def _array(values: Iterable[str]) -> str:
+    return orjson.dumps(list(values)).decode()
