@@ -80,6 +80,7 @@ def test_the_commands_that_write() -> None:
         "plugin new",
         "plugin reset-breaker",
         "plugin run",
+        "relay discard",
         "relay retry",
         "reload",
         "reset",
@@ -99,6 +100,7 @@ def test_the_commands_that_write() -> None:
         "token rotate",
         "webhook config add",
         "webhook config remove",
+        "webhook discard",
         "webhook retry",
         "webhook send",
     }

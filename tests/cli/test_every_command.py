@@ -19,6 +19,7 @@ import apsw
 import pytest
 
 from ductile.cli import main
+from ductile.clock import SystemClock, to_text
 from tests.cli.runner import CliRunner
 from tests.cli.test_command_tree import ALL
 from tests.waiting import until
@@ -86,12 +87,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "job retry": ("{dead}",),
     "job why": ("{dead}",),
     "queue list": (),
+    "relay discard": ("{relay}",),
     "relay list": (),
     "relay retry": ("{relay}",),
     "webhook config add": ("github", "pull", "--session", "s"),
     "webhook config list": (),
     "webhook config remove": ("{webhook}",),
     "webhook deliveries": (),
+    "webhook discard": ("{delivery}",),
     "webhook retry": ("{delivery}",),
     "webhook send": ("{webhook}",),
     "webhook show": ("{delivery}",),
@@ -117,7 +120,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "reload": (),
     "reset": ("hello",),
 }
-LONG_AGO = "2026-02-08T10:00:00.000000Z"
+NOW = to_text(SystemClock().now())
 NEED_A_GATEWAY = {"reload", "system reload", "events follow"}
 NEED_NO_GATEWAY = {"system restore"}
 
@@ -219,7 +222,7 @@ def fill(used: UsedGateway) -> None:
             "INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url,"
             " signature, status, attempt_count, last_attempted_at, created_at)"
             " VALUES (?, 's', '{}', 'http://127.0.0.1:1/', '', 'dead', 6, ?, ?)",
-            (int(ids["webhook"]), LONG_AGO, LONG_AGO),
+            (int(ids["webhook"]), NOW, NOW),
         )
         ids["delivery"] = str(db.last_insert_rowid())
 

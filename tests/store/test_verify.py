@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
@@ -21,6 +22,8 @@ from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import close, read, requeue
 from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.jobs.retries import promote_due
+from ductile.store.outbox import webhooks
+from ductile.store.outbox.webhooks import NewWebhook
 from ductile.store.verify import VerifyReport, Violation
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
@@ -515,6 +518,21 @@ def test_dangling_reference_is_a_violation(tmp_path: Path) -> None:
     assert violation.invariant == "references"
     assert violation.subject == "row 1 of webhook_deliveries"
     ledger.close()
+
+
+def test_delivery_that_died_with_its_webhook_is_not_a_violation(ledger: Ledger) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    new = NewWebhook("github", "push", "review", "s-1")
+    id = ledger.write(lambda tx: webhooks.add_webhook(tx, new, "a secret", now))
+    execute(
+        ledger,
+        "INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url, signature,"
+        f" status, created_at) VALUES ({id}, 's', '{{}}', 'u', 's', 'dead', '2026')",
+    )
+    violation = only(verify.verify(ledger))
+    assert "is dead after 0 failed sends" in str(violation)
+    ledger.write(lambda tx: webhooks.remove_webhook(tx, id, now))
+    assert verify.verify(ledger).ok
 
 
 def test_quick_check_of_pages_ends_after_its_time(

@@ -238,6 +238,20 @@ _RELAYS = (
         body="ActionBody",
     ),
     _post(
+        "/relays/discard",
+        "jobs:rw",
+        relays.discard_dead_relays,
+        _action("RelaysDiscard"),
+        body="DiscardBody",
+    ),
+    _post(
+        "/relay/{relay_id}/discard",
+        "jobs:rw",
+        relays.discard_relay,
+        _action("RelayDiscard"),
+        body="ActionBody",
+    ),
+    _post(
         "/relay/{relay_id}/retry",
         "jobs:rw",
         relays.retry_relay,
@@ -316,6 +330,20 @@ _AGENTS = (
         deliveries.retry_deliveries,
         _action("DeliveriesRetry"),
         body="RedeliveryBody",
+    ),
+    _post(
+        "/gateway/deliveries/discard",
+        "agents:rw",
+        deliveries.discard_deliveries,
+        _action("DeliveriesDiscard"),
+        body="DiscardBody",
+    ),
+    _post(
+        "/gateway/deliveries/{delivery_id}/discard",
+        "agents:rw",
+        deliveries.discard_delivery,
+        _action("DeliveryDiscard"),
+        body="ActionBody",
     ),
     _post(
         "/gateway/deliveries/{delivery_id}/retry",

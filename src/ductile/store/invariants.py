@@ -132,11 +132,17 @@ def check_scope(
         yield f"its context {context} does not exist"
 
 
-def check_delivery(status: str, attempts: int, owner: str | None) -> Iterator[str]:
-    """A row of `webhook_deliveries` or `relay_deliveries`."""
+def check_delivery(
+    status: str, attempts: int, owner: str | None, is_removed: bool = False
+) -> Iterator[str]:
+    """A row of `webhook_deliveries` or `relay_deliveries`.
+
+    A delivery of a removed webhook (`is_removed`) is dead without a send.
+    """
     if status not in OUTSTANDING and owner is not None:
         yield f"is {status}, but has an owner"
-    if attempts < 0 or (status in ("failed", "dead") and attempts == 0):
+    unsent = status == "failed" or (status == "dead" and not is_removed)
+    if attempts < 0 or (unsent and attempts == 0):
         yield f"is {status} after {attempts} failed sends"
 
 

@@ -64,6 +64,7 @@ def _log_queries(retention: Retention) -> dict[str, float]:
         "prune_notices": retention.logs,
         "prune_dedupe_drops": retention.jobs,
         "prune_deliveries": retention.jobs,
+        "prune_dead_deliveries": retention.jobs,
     }
 
 
@@ -78,6 +79,7 @@ def _other_queries(retention: Retention) -> dict[str, float]:
         "prune_snapshots": retention.jobs,
         "prune_receipts": retention.jobs,
         "prune_relays": retention.jobs,
+        "prune_dead_relays": retention.jobs,
         # An operator may send an event again long after its sender has given up.
         "prune_relay_receipts": max(retention.jobs, WEEK),
         "prune_relay_signatures": retention.replays,

@@ -94,7 +94,7 @@ def test_webhooks_are_listed_and_removed(cli: CliRunner) -> None:
     listed = cli("webhook", "config", "list").out
     assert "session only" in listed
     assert "plugin hello" in listed
-    assert "https://example.com/hook" in listed
+    assert "https://example.com/[REDACTED]" in listed
     planned = cli("webhook", "config", "remove", str(plain), "--dry-run")
     assert planned.out == f"would remove webhook {plain}: github/push\n"
     assert cli("webhook", "config", "remove", str(plain)).out.startswith("removed webhook")
@@ -112,10 +112,10 @@ def test_a_second_webhook_for_the_same_event_is_refused(cli: CliRunner) -> None:
 def test_a_delivery_without_a_gateway_stays_pending(cli: CliRunner) -> None:
     id = add(cli, "--url", "https://example.com/hook")
     planned = cli("webhook", "send", str(id), "--payload", '{"a": 1}', "--dry-run")
-    assert planned.out == f"would send 7 bytes by webhook {id} to https://example.com/hook\n"
+    assert planned.out == f"would send 7 bytes by webhook {id} to https://example.com/[REDACTED]\n"
     assert cli("webhook", "deliveries").out == "no deliveries\n"
     sent = cli("webhook", "send", str(id), "--payload", '{"a": 1}')
-    assert sent.out == "queued delivery 1 to https://example.com/hook\n"
+    assert sent.out == "queued delivery 1 to https://example.com/[REDACTED]\n"
     named = cli("webhook", "send", "--source", "github", "--event", "push", "--json")
     assert named.json["delivery_id"] == 2
     page = cli("webhook", "deliveries", "--status", "pending", "--json").json["deliveries"]
@@ -136,6 +136,9 @@ def test_a_delivery_without_a_gateway_stays_pending(cli: CliRunner) -> None:
         ("webhook", "retry"),
         ("webhook", "retry", "1", "--all-dead"),
         ("webhook", "retry", "1", "--since", "2h"),
+        ("webhook", "discard"),
+        ("webhook", "discard", "1", "--all-dead"),
+        ("webhook", "discard", "1", "--until", "2h"),
         ("webhook", "deliveries", "--status", "lost"),
         ("webhook", "deliveries", "--since", "soon"),
     ],
@@ -160,6 +163,12 @@ def test_dead_deliveries_are_listed_and_retried(cli: CliRunner) -> None:
     assert cli(*many).out == "retrying 1 delivery\n"
     assert cli("webhook", "retry", "--all-dead").out == "retrying 1 delivery\n"
     assert cli("webhook", "retry", "--all-dead").out == "retrying 0 deliveries\n"
+    assert "only dead ones can be discarded" in cli("webhook", "discard", "1").err
+    spoil(cli, "UPDATE webhook_deliveries SET status = 'dead'")
+    assert cli("webhook", "discard", "1", "--dry-run").out == "would discard 1 delivery\n"
+    assert cli("webhook", "discard", "1").out == "discarded 1 delivery\n"
+    assert cli("webhook", "discard", "--all-dead", "--until", "2h").out == "discarded 1 delivery\n"
+    assert cli("webhook", "discard", "--all-dead", "--json").json["deliveries"] == [3]
 
 
 def test_deliveries_are_paged(cli: CliRunner) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
+import apsw
 import pytest
 
 from ductile.core.delivery.retry_policy import mark_rejected
@@ -131,16 +133,19 @@ def use_dashboard(api: ApiHarness) -> None:
 def use_relays(api: ApiHarness) -> None:
     sent, now = SendRelay("j", "other", "e", "x.y", "{}"), api.gateway.clock.now()
 
-    def add_dead_relays(tx: Tx) -> None:
-        for id in ("r1", "r2"):
+    def add_dead_relays(tx: Tx, *ids: str) -> None:
+        for id in ids:
             relays.enqueue_relay(tx, sent, id=id, now=now)
         for claimed in relays.claim(tx, ["other"], "boot", now):
             assert relays.settle(tx, claimed, "boot", mark_rejected(0, "refused"), now)
 
-    api.gateway.ledger.write(add_dead_relays)
+    api.gateway.ledger.write(lambda tx: add_dead_relays(tx, "r1", "r2"))
     assert len(get(api, "/relays").json["relays"]) == 2
     act(api, "/relay/r1/retry")
     act(api, "/relays/retry")
+    api.gateway.ledger.write(lambda tx: add_dead_relays(tx, "r3", "r4"))
+    act(api, "/relay/r3/discard")
+    act(api, "/relays/discard")
 
 
 def use_agents(api: ApiHarness) -> None:
@@ -173,7 +178,11 @@ def use_webhooks(api: ApiHarness) -> None:
     get(api, "/gateway/deliveries")
     get(api, f"/gateway/deliveries/{sent}")
     act(api, "/gateway/deliveries/retry", {"status": "dead"})
+    act(api, "/gateway/deliveries/discard")
     act(api, f"/gateway/deliveries/{received.json['delivery_id']}/retry")
+    with closing(apsw.Connection(str(api.root / "data/state.db"))) as db:
+        db.execute("UPDATE webhook_deliveries SET status = 'dead' WHERE owner IS NULL")
+    act(api, f"/gateway/deliveries/{received.json['delivery_id']}/discard")
     path = f"/gateway/webhook-configs/{target}"
     assert api.ask("DELETE", f"{path}?dry_run=true").status == 200
     assert api.ask("DELETE", path).status == 200

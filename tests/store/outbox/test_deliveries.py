@@ -17,7 +17,7 @@ from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.errors import NotFound, Refused
 from ductile.store import retention as prune
 from ductile.store.engines.api import Effects, Ledger, StoredNotice
-from ductile.store.outbox import deliveries
+from ductile.store.outbox import deliveries, webhooks
 from ductile.store.outbox.deliveries import CYCLE, SENDS_PER_CYCLE, TOPIC
 from tests.store.conftest import execute
 from tests.store.outbox.delivery_harness import (
@@ -288,6 +288,41 @@ def test_delivered_and_claimed_deliveries_cannot_be_retried(ledger: Ledger) -> N
         ledger.write(lambda tx: deliveries.retry_delivery(tx, 999, NOW))
 
 
+def test_delivery_of_a_removed_webhook_cannot_be_retried(ledger: Ledger) -> None:
+    removed, kept = add(ledger), add(ledger, "release")
+    ids = [enqueue(ledger, webhook_id=id) for id in (removed, kept)]
+    execute(ledger, "UPDATE webhook_deliveries SET status = 'dead'")
+    ledger.write(lambda tx: webhooks.remove_webhook(tx, removed, NOW))
+    for dry in (True, False):
+        with pytest.raises(Refused, match=f"its webhook {removed} was removed"):
+            ledger.write(lambda tx, dry=dry: deliveries.retry_delivery(tx, ids[0], NOW, dry=dry))
+    assert row(ledger, ids[0])["status"] == "dead"
+    found = ledger.read(lambda tx: deliveries.list_ids(tx, DeliveryStatus.DEAD, None, 100))
+    assert found == [ids[1]]
+
+
+def test_only_dead_deliveries_are_discarded(ledger: Ledger) -> None:
+    dead, failed, old = (enqueue(ledger) for _ in range(3))
+    execute(ledger, f"UPDATE webhook_deliveries SET status = 'dead' WHERE id <> {failed}")
+    execute(ledger, f"UPDATE webhook_deliveries SET status = 'failed' WHERE id = {failed}")
+    execute(ledger, f"UPDATE webhook_deliveries SET created_at = '2020' WHERE id = {old}")
+    with pytest.raises(Refused, match="is failed; only dead ones"):
+        ledger.write(lambda tx: deliveries.discard_delivery(tx, failed))
+    with pytest.raises(NotFound):
+        ledger.write(lambda tx: deliveries.discard_delivery(tx, 999))
+
+    def discard(until: str | None, *, dry: bool = False) -> list[int]:
+        return ledger.write(lambda tx: deliveries.discard_dead(tx, until, 100, dry=dry))
+
+    assert discard(None, dry=True) == [dead, old]
+    assert discard("2021") == [old]
+    ledger.write(lambda tx: deliveries.discard_delivery(tx, dead, dry=True))
+    assert row(ledger, dead)["status"] == "dead"
+    ledger.write(lambda tx: deliveries.discard_delivery(tx, dead))
+    assert discard(None) == []
+    assert row(ledger, failed)["status"] == "failed"
+
+
 def test_dry_retry_changes_nothing(ledger: Ledger, posted: list[StoredNotice]) -> None:
     id = enqueue(ledger)
     before = row(ledger, id)
@@ -316,7 +351,7 @@ def test_ids_are_listed_by_status_and_last_attempt(ledger: Ledger) -> None:
 # Retention
 
 
-def test_delivered_ones_are_pruned_and_dead_ones_are_kept(ledger: Ledger) -> None:
+def test_delivered_and_dead_ones_are_pruned_after_their_retention(ledger: Ledger) -> None:
     ids = {status: enqueue(ledger) for status in ("pending", "failed", "dead", "delivered")}
     for status, id in ids.items():
         execute(ledger, f"UPDATE webhook_deliveries SET status = '{status}' WHERE id = {id}")
@@ -340,8 +375,8 @@ def test_delivered_ones_are_pruned_and_dead_ones_are_kept(ledger: Ledger) -> Non
         return {found["status"] for found in page}
 
     assert pruned(later(3599)) == set(ids)
-    assert pruned(later(3601)) == {"pending", "failed", "dead"}
-    assert pruned(later(10**9)) == {"pending", "failed", "dead"}
+    assert pruned(later(3601)) == {"pending", "failed"}
+    assert pruned(later(10**9)) == {"pending", "failed"}
 
 
 NO_FILTER: dict[str, Any] = {

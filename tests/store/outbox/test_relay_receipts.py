@@ -86,7 +86,7 @@ class TestPruning:
         assert found is not None
         return int(found[0])
 
-    def test_only_old_delivered_relays_are_pruned(self, ledger: Ledger) -> None:
+    def test_only_old_relays_that_are_delivered_or_dead_are_pruned(self, ledger: Ledger) -> None:
         for status in ("delivered", "pending", "failed", "dead"):
             enqueue(ledger, status)
             execute(
@@ -97,8 +97,8 @@ class TestPruning:
         self.prune(ledger, later(30 * prune.DAY))
         assert self.count(ledger, "relay_deliveries") == 4
         self.prune(ledger, later(30 * prune.DAY + 1))
-        assert self.count(ledger, "relay_deliveries") == 3
-        assert row(ledger, "dead")["status"] == "dead"
+        assert self.count(ledger, "relay_deliveries") == 2
+        assert row(ledger, "failed")["status"] == "failed"
 
     def test_old_relay_delivered_today_is_kept(self, ledger: Ledger) -> None:
         enqueue(ledger)

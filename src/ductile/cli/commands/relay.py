@@ -9,6 +9,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import path_to
 from ductile.cli.command import CommandContext, Noun
+from ductile.cli.dead_letters import discard_all, until_option
 from ductile.cli.options import DELIVERY_STATUS, limit_option
 from ductile.errors import UsageError
 
@@ -37,6 +38,31 @@ def retry(context: CommandContext, relay_id: str | None, all_dead: bool) -> None
         context.show(context.post(path_to("relay", relay_id, "retry")), _show_retried)
     else:
         context.show(context.post("/relays/retry"), _show_all_retried)
+
+
+@relay.write("discard")
+@click.argument("relay_id", metavar="ID", required=False)
+@click.option("--all-dead", is_flag=True, help="Discard every dead relay.")
+@until_option
+def discard(
+    context: CommandContext, relay_id: str | None, all_dead: bool, until: str | None
+) -> None:
+    """Delete a dead relay.
+
+    Dead relays are also deleted after service.job_queue_retention.
+    """
+    if (relay_id is None) is not all_dead or (until is not None and not all_dead):
+        raise UsageError("give one relay ID, or --all-dead, which --until can limit")
+    if relay_id is not None:
+        done = context.post(path_to("relay", relay_id, "discard"))
+        context.show({**done, "count": 1}, _show_discarded)
+    else:
+        context.show(discard_all(context, "/relays/discard", until, "relays"), _show_discarded)
+
+
+def _show_discarded(done: dict[str, Any]) -> None:
+    verb = "would discard" if done.get("dry_run") else "discarded"
+    output.print_line(f"{verb} {output.format_count(done['count'], 'relay')}")
 
 
 def _show(page: dict[str, Any]) -> None:

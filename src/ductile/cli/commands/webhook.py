@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, Noun
+from ductile.cli.dead_letters import discard_all, until_option
 from ductile.cli.options import (
     DELIVERY_STATUS,
     WholeNumber,
@@ -290,3 +291,28 @@ def _show_all_retried(done: Json) -> None:
     output.print_line(f"{verb} {count} {'delivery' if count == 1 else 'deliveries'}")
     if done["more"]:
         output.print_stderr("more deliveries are dead; run the command again")
+
+
+@webhook.write("discard")
+@click.argument("id", type=WholeNumber(1), required=False)
+@click.option("--all-dead", is_flag=True, help="Discard every dead delivery.")
+@until_option
+def discard(context: CommandContext, id: int | None, all_dead: bool, until: str | None) -> None:
+    """Delete a dead delivery.
+
+    Dead deliveries are also deleted after service.job_queue_retention.
+    """
+    if (id is None) is not all_dead or (until is not None and not all_dead):
+        raise UsageError("give one delivery ID, or --all-dead, which --until can limit")
+    if id is not None:
+        done = context.post(path_to("gateway", "deliveries", str(id), "discard"))
+        context.show({**done, "count": 1}, _show_discarded)
+    else:
+        done = discard_all(context, "/gateway/deliveries/discard", until, "deliveries")
+        context.show(done, _show_discarded)
+
+
+def _show_discarded(done: Json) -> None:
+    verb = "would discard" if done.get("dry_run") else "discarded"
+    count = done["count"]
+    output.print_line(f"{verb} {count} {'delivery' if count == 1 else 'deliveries'}")

@@ -29,6 +29,7 @@ from ductile.model import JobStatus, SubmittedBy
 MAX_DEDUPE_TTL = 10 * 366 * 86_400
 MAX_BULK_JOBS, DEFAULT_BULK_JOBS = 1000, 100
 MAX_BULK_DELIVERIES = 10_000
+MAX_DISCARDED = 1000
 MAX_TOKEN_NAME = 100
 MAX_WEBHOOK_TEXT = 200
 MIN_SECRET, MAX_SECRET = 8, 512
@@ -200,6 +201,15 @@ class RedeliveryBody(ActionBody):
     )
     limit: Annotated[int, BodyInteger(1, MAX_BULK_DELIVERIES)] = Field(
         MAX_BULK_DELIVERIES, description="Maximum number of deliveries."
+    )
+
+
+class DiscardBody(ActionBody):
+    until: Annotated[datetime | None, Timestamp()] = Field(
+        None, description="Only those last attempted, or else created, before this time."
+    )
+    limit: Annotated[int, BodyInteger(1, MAX_DISCARDED)] = Field(
+        MAX_DISCARDED, description="Maximum number of dead ones to delete."
     )
 
 

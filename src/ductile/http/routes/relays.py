@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.clock import to_text
 from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.http.models.fields import value_of
 from ductile.http.responses import (
@@ -19,7 +20,7 @@ from ductile.http.responses import (
 from ductile.store.outbox import relays
 
 if TYPE_CHECKING:
-    from ductile.http.models.bodies import ActionBody
+    from ductile.http.models.bodies import ActionBody, DiscardBody
     from ductile.http.models.queries import RelayQuery
 
 MAX_RETRIES = 1000
@@ -60,4 +61,26 @@ async def retry_dead_relays(request: Request, body: ActionBody) -> Response:
         dry_run=dry_run,
     )
     plan = {"relays": ids, "count": len(ids), "more": len(ids) == MAX_RETRIES}
+    return action_response(plan, dry_run=dry_run)
+
+
+async def discard_relay(request: Request, body: ActionBody) -> Response:
+    """`POST /relay/{relay_id}/discard`: Delete a dead event."""
+    services, id, dry_run = services_of(request), request.path_params["relay_id"], body.dry_run
+    await run_transaction(
+        services, lambda tx: relays.discard_relay(tx, id, dry=dry_run), dry_run=dry_run
+    )
+    return action_response({"id": id}, dry_run=dry_run)
+
+
+async def discard_dead_relays(request: Request, body: DiscardBody) -> Response:
+    """`POST /relays/discard`: Delete dead events, oldest first."""
+    services, dry_run, limit = services_of(request), body.dry_run, body.limit
+    until = None if body.until is None else to_text(body.until)
+    ids = await run_transaction(
+        services,
+        lambda tx: relays.discard_dead(tx, until, limit, dry=dry_run),
+        dry_run=dry_run,
+    )
+    plan = {"relays": ids, "count": len(ids), "more": len(ids) == limit}
     return action_response(plan, dry_run=dry_run)

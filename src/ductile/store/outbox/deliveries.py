@@ -256,12 +256,18 @@ def find_delivery(tx: Tx, id: int) -> dict[str, Any]:
 def retry_delivery(tx: Tx, id: int, now: datetime, *, dry: bool = False) -> dict[str, Any]:
     """Make a delivery due now with all its attempts; returns the row as it was.
 
-    `Refused` for a delivery that is delivered or is being sent.
+    `Refused` for a delivery that is delivered or is being sent, or whose webhook was removed.
     """
     row = find_delivery(tx, id)
     was = DeliveryStatus(row["status"])
     if was not in RETRIABLE:
         raise Refused(f"delivery {id} is {was}; only undelivered ones can be retried")
+    webhook = load_webhook(tx, row["webhook_id"])
+    if webhook is None or webhook.removed:
+        raise Refused(
+            f"delivery {id} cannot be retried: its webhook {row['webhook_id']} was removed; "
+            "add the webhook again and send the payload by it"
+        )
     is_free = row["owner"] is None and (
         dry or tx.run("retry_delivery", id=id, was=was.value, now=to_text(now)) == 1
     )
@@ -275,8 +281,27 @@ def retry_delivery(tx: Tx, id: int, now: datetime, *, dry: bool = False) -> dict
     return row
 
 
+def discard_dead(tx: Tx, until: str | None, limit: int, *, dry: bool = False) -> list[int]:
+    """Delete dead deliveries that were last tried before `until`; returns their ids."""
+    ids: list[int] = [row[0] for row in tx.all("dead_delivery_ids", until=until, limit=limit)]
+    return ids if dry else [id for id in ids if tx.run("delete_dead_delivery", id=id)]
+
+
+def discard_delivery(tx: Tx, id: int, *, dry: bool = False) -> dict[str, Any]:
+    """Delete a dead delivery; returns the row. `Refused` if it is not dead."""
+    row = find_delivery(tx, id)
+    if row["status"] != DeliveryStatus.DEAD or row["owner"] is not None:
+        raise Refused(f"delivery {id} is {row['status']}; only dead ones can be discarded")
+    if not dry:
+        tx.run("delete_dead_delivery", id=id)
+    return row
+
+
 def list_ids(tx: Tx, status: DeliveryStatus, since: str | None, limit: int) -> list[int]:
-    """Ids of deliveries with this status, created since then, oldest first."""
+    """Ids of the deliveries with this status that can be retried, tried or created since then.
+
+    Oldest first; those of removed webhooks are left out.
+    """
     rows = tx.all("delivery_ids", status=status.value, since=since, limit=limit)
     return [row[0] for row in rows]
 

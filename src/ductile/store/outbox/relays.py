@@ -189,6 +189,23 @@ def retry_dead(tx: Tx, limit: int, now: datetime, *, dry: bool = False) -> list[
     return [row["id"] for row in rows]
 
 
+def discard_dead(tx: Tx, until: str | None, limit: int, *, dry: bool = False) -> list[str]:
+    """Delete dead relays that were last tried before `until`; returns their ids."""
+    ids: list[str] = [row[0] for row in tx.all("dead_relay_ids", until=until, limit=limit)]
+    return ids if dry else [id for id in ids if tx.run("delete_dead_relay", id=id)]
+
+
+def discard_relay(tx: Tx, id: str, *, dry: bool = False) -> None:
+    """Delete a dead relay; `Refused` if it is not dead."""
+    rows = tx.dicts("relay", id=id)
+    if not rows:
+        raise NotFound(f"there is no relay {id}")
+    if rows[0]["status"] != DeliveryStatus.DEAD or rows[0]["owner"] is not None:
+        raise Refused(f"relay {id} is {rows[0]['status']}; only dead ones can be discarded")
+    if not dry:
+        tx.run("delete_dead_relay", id=id)
+
+
 def _post_retry(tx: Tx, row: dict[str, Any], now: datetime) -> None:
     tx.effects.relays += 1
     fields = _relay_fields(row["id"], row["instance"], row["event_type"], row["event_id"])

@@ -137,8 +137,10 @@ SELECT id, webhook_id, session_id, payload, target_url, signature, status, attem
 FROM webhook_deliveries WHERE id = :id;
 
 -- name: delivery_ids
-SELECT id FROM webhook_deliveries
+-- Those that can be retried: the webhook is not removed.
+SELECT id FROM webhook_deliveries d
 WHERE status = :status AND owner IS NULL
+  AND EXISTS (SELECT 1 FROM webhook_configs w WHERE w.id = d.webhook_id AND w.removed_at IS NULL)
   AND (CAST(:since AS TEXT) IS NULL OR coalesce(last_attempted_at, created_at) >= :since)
 ORDER BY id LIMIT :limit;
 
@@ -146,6 +148,15 @@ ORDER BY id LIMIT :limit;
 -- With all its attempts; not while it is being sent.
 UPDATE webhook_deliveries SET status = 'pending', attempt_count = 0, next_retry_at = :now
 WHERE id = :id AND status = :was AND owner IS NULL;
+
+-- name: dead_delivery_ids
+SELECT id FROM webhook_deliveries
+WHERE status = 'dead' AND owner IS NULL
+  AND (CAST(:until AS TEXT) IS NULL OR coalesce(last_attempted_at, created_at) < :until)
+ORDER BY id LIMIT :limit;
+
+-- name: delete_dead_delivery
+DELETE FROM webhook_deliveries WHERE id = :id AND status = 'dead' AND owner IS NULL;
 
 -- name: count_deliveries
 SELECT status, count(*) FROM webhook_deliveries GROUP BY status ORDER BY status;

@@ -95,6 +95,15 @@ WHERE status = 'dead' ORDER BY last_attempted_at, id LIMIT :limit;
 UPDATE relay_deliveries SET status = 'pending', attempt_count = 0, next_retry_at = :now
 WHERE id = :id AND status IN ('failed', 'dead') AND owner IS NULL;
 
+-- name: dead_relay_ids
+SELECT id FROM relay_deliveries
+WHERE status = 'dead' AND owner IS NULL
+  AND (CAST(:until AS TEXT) IS NULL OR coalesce(last_attempted_at, created_at) < :until)
+ORDER BY last_attempted_at, id LIMIT :limit;
+
+-- name: delete_dead_relay
+DELETE FROM relay_deliveries WHERE id = :id AND status = 'dead' AND owner IS NULL;
+
 -- name: count_relays
 -- Outstanding and dead relays, and since when; delivered ones are not counted.
 SELECT instance, status, count(*) AS relays, min(created_at) AS since FROM relay_deliveries

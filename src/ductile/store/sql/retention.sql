@@ -118,15 +118,28 @@ DELETE FROM webhook_receipts WHERE (endpoint, delivery_id) IN (
   WHERE created_at < :before ORDER BY created_at LIMIT :limit);
 
 -- name: prune_deliveries
--- Delivered ones only, among the oldest of them. Dead ones are kept for the operator.
+-- Delivered ones only, among the oldest of them.
 DELETE FROM webhook_deliveries WHERE id IN (
   SELECT id FROM (SELECT id, last_attempted_at, created_at FROM webhook_deliveries
                   WHERE status = 'delivered' AND next_retry_at IS NULL
                   ORDER BY id LIMIT :window) AS oldest
   WHERE coalesce(last_attempted_at, created_at) < :before LIMIT :limit);
 
+-- name: prune_dead_deliveries
+DELETE FROM webhook_deliveries WHERE id IN (
+  SELECT id FROM (SELECT id, last_attempted_at, created_at FROM webhook_deliveries
+                  WHERE status = 'dead' AND next_retry_at IS NULL AND owner IS NULL
+                  ORDER BY id LIMIT :window) AS oldest
+  WHERE coalesce(last_attempted_at, created_at) < :before LIMIT :limit);
+
+-- name: prune_dead_relays
+DELETE FROM relay_deliveries WHERE id IN (
+  SELECT id FROM relay_deliveries
+  WHERE status = 'dead' AND last_attempted_at < :before AND owner IS NULL
+  ORDER BY last_attempted_at LIMIT :limit);
+
 -- name: prune_relays
--- Delivered ones only, the oldest of them. Dead ones are kept for the operator.
+-- Delivered ones only, the oldest of them.
 DELETE FROM relay_deliveries WHERE id IN (
   SELECT id FROM relay_deliveries WHERE status = 'delivered' AND last_attempted_at < :before
   ORDER BY last_attempted_at LIMIT :limit);

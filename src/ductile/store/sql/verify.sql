@@ -113,8 +113,10 @@ WHERE s.status = 'open'
 LIMIT :limit;
 
 -- name: verify_webhook_deliveries
-SELECT id, status, attempt_count, owner FROM webhook_deliveries
-WHERE id > :after ORDER BY id LIMIT :limit;
+SELECT id, status, attempt_count, owner,
+       EXISTS (SELECT 1 FROM webhook_configs w
+               WHERE w.id = webhook_id AND w.removed_at IS NOT NULL) AS is_removed
+FROM webhook_deliveries WHERE id > :after ORDER BY id LIMIT :limit;
 
 -- name: verify_relay_deliveries
 SELECT id, status, attempt_count, owner FROM relay_deliveries

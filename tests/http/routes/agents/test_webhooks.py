@@ -37,6 +37,7 @@ gateway: {{allowed_networks: [127.0.0.0/8]}}
 pipelines:
   - {{name: flow, on: never, steps: [{{uses: echo}}]}}
 """
+SHOWN_TARGET = "https://example.com/[REDACTED]"
 SECRET = "a secret of github's"
 
 
@@ -239,7 +240,7 @@ def test_webhook_is_listed_without_its_secret(api: ApiHarness) -> None:
     id = webhook(api, agent_intent="review", target_url="https://example.com/hook")
     page = api.ask("GET", "/gateway/webhook-configs", token=LOOKER)
     found = next(one for one in page.json["webhooks"] if one["id"] == id)
-    assert (found["agent_intent"], found["target_url"]) == ("review", "https://example.com/hook")
+    assert (found["agent_intent"], found["target_url"]) == ("review", SHOWN_TARGET)
     assert "secret" not in found
     assert SECRET.encode() not in page.raw
 
@@ -353,7 +354,13 @@ def test_webhook_is_given_by_id_or_by_source_and_event_type(api: ApiHarness) -> 
     answer = send(api, {"webhook_id": id, "payload": {"a": 1}}, token=AGENTS)
     assert answer.status == 202
     assert (answer.json["status"], answer.json["webhook_id"]) == ("pending", id)
-    assert answer.json["target_url"] == "https://example.com/hook"
+    assert answer.json["target_url"] == SHOWN_TARGET
+    for path in (f"/gateway/deliveries/{answer.json['delivery_id']}", "/gateway/deliveries"):
+        page = api.ask("GET", path, token=LOOKER)
+        assert SHOWN_TARGET.encode() in page.raw
+        assert b"example.com/hook" not in page.raw
+    planned = send(api, {"webhook_id": id, "dry_run": True}).json
+    assert planned["target_url"] == SHOWN_TARGET
     found = row(api, answer.json["delivery_id"])
     assert found["payload"] == '{"a":1}'
     assert found["next_retry_at"] == found["created_at"]
@@ -506,6 +513,22 @@ def test_dead_deliveries_are_retried_in_bulk(api: ApiHarness) -> None:
         assert row(own, made[0])["status"] == "dead"
         assert own.ask("POST", path, {"status": "dead"}).json["deliveries"] == [made[0]]
         assert {row(own, id)["status"] for id in made} == {"pending"}
+
+
+def test_dead_deliveries_are_discarded(api: ApiHarness) -> None:
+    with running_api(CONFIG + MORE, working=False) as own:
+        _, made = several(own, 4)
+        path = "/gateway/deliveries/discard"
+        planned = own.ask("POST", path, {"dry_run": True})
+        assert (planned.status, planned.json["deliveries"]) == (200, made)
+        one = own.ask("POST", f"/gateway/deliveries/{made[0]}/discard", token=AGENTS)
+        assert (one.status, one.json) == (202, {"delivery_id": made[0]})
+        assert own.ask("GET", f"/gateway/deliveries/{made[0]}").status == 404
+        assert own.ask("POST", path, {}, token=LOOKER).status == 403
+        some = own.ask("POST", path, {"limit": 2})
+        assert some.json == {"deliveries": made[1:3], "count": 2, "more": True}
+        assert own.ask("POST", path, {"until": "2001-01-01"}).json["count"] == 0
+        assert own.ask("POST", path, {}).json["deliveries"] == made[3:]
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,23 @@ class DeliveriesRetryModel(ResponseModel):
     dry_run: bool = OMITTED
 
 
+class DeliveryDiscardModel(ResponseModel):
+    """The dead delivery is deleted; with `dry_run`, it would be."""
+
+    delivery_id: int
+    dry_run: bool = OMITTED
+
+
+class DeliveriesDiscardModel(ResponseModel):
+    """The dead deliveries are deleted; with `dry_run`, they would be."""
+
+    deliveries: list[int]
+    count: int
+    more: bool
+    """Whether there may be more of them."""
+    dry_run: bool = OMITTED
+
+
 class WebhookModel(ResponseModel):
     """A webhook for agents, without its secret."""
 

@@ -387,6 +387,23 @@ class RelaysRetryModel(ResponseModel):
     dry_run: bool = OMITTED
 
 
+class RelayDiscardModel(ResponseModel):
+    """The dead event is deleted; with `dry_run`, it would be."""
+
+    id: str
+    dry_run: bool = OMITTED
+
+
+class RelaysDiscardModel(ResponseModel):
+    """The dead events are deleted; with `dry_run`, they would be."""
+
+    relays: list[str]
+    count: int
+    more: bool
+    """Whether there may be more of them."""
+    dry_run: bool = OMITTED
+
+
 class EventStreamModel(RootModel[str]):
     """Server-sent events; the connection stays open."""
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from ductile.clock import to_text
 from ductile.core.delivery.retry_policy import DeliveryStatus
+from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.limits import document
 from ductile.engine.outbox.webhooks import EnqueuedDelivery, EnqueueDelivery
 from ductile.errors import NotFound
@@ -31,7 +32,12 @@ from ductile.operations.redeliver import redeliver
 from ductile.store.outbox import deliveries
 
 if TYPE_CHECKING:
-    from ductile.http.models.bodies import ActionBody, DeliveryBody, RedeliveryBody
+    from ductile.http.models.bodies import (
+        ActionBody,
+        DeliveryBody,
+        DiscardBody,
+        RedeliveryBody,
+    )
     from ductile.http.models.queries import DeliveryQuery
 
 
@@ -47,10 +53,11 @@ async def send_delivery(request: Request, body: DeliveryBody) -> Response:
     work = run_once(request, enqueue, EnqueuedDelivery, dry_run=body.dry_run)
     if body.dry_run:
         webhook = await read_ledger(services, enqueue.find)
-        plan = {"webhook_id": webhook.id, "target_url": webhook.target}
+        plan = {"webhook_id": webhook.id, "target_url": redact_target(webhook.target)}
         return JsonResponse({**plan, "bytes": len(payload.encode()), "dry_run": True})
     sent = await write_ledger(services, work)
-    return JsonResponse({"status": DeliveryStatus.PENDING, **asdict(sent)}, 202)
+    shown = {**asdict(sent), "target_url": redact_target(sent.target_url)}
+    return JsonResponse({"status": DeliveryStatus.PENDING, **shown}, 202)
 
 
 def _webhook(body: DeliveryBody) -> int | tuple[str, str]:
@@ -71,14 +78,15 @@ async def list_deliveries(request: Request, query: DeliveryQuery) -> Response:
         "limit": query.limit,
     }
     rows = await read_ledger(services_of(request), lambda tx: tx.dicts("deliveries", **filters))
-    shown = [_without_signature(row) for row in rows]
+    shown = [_without_secrets(row) for row in rows]
     return JsonResponse({"deliveries": shown, "cursor": next_cursor(rows, query.limit, "id")})
 
 
-def _without_signature(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row without its signature, with which the payload could be sent once more."""
+def _without_secrets(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row without its signature, with which the payload could be sent once more, and
+    without the part of its URL that may be a credential."""
     kept = {key: value for key, value in row.items() if key not in ("id", "signature", "owner")}
-    return {"delivery_id": row["id"], **kept}
+    return {"delivery_id": row["id"], **kept, "target_url": redact_target(row["target_url"])}
 
 
 async def show_delivery(request: Request) -> Response:
@@ -86,7 +94,7 @@ async def show_delivery(request: Request) -> Response:
     services, id = services_of(request), _delivery_id(request)
     row = await read_ledger(services, lambda tx: deliveries.find_delivery(tx, id))
     row["payload"] = services.compiled.redactor.document(document(row["payload"]))
-    return JsonResponse({**_without_signature(row), "sending": row["owner"] is not None})
+    return JsonResponse({**_without_secrets(row), "sending": row["owner"] is not None})
 
 
 def _delivery_id(request: Request) -> int:
@@ -106,6 +114,28 @@ async def retry_delivery(request: Request, body: ActionBody) -> Response:
     )
     plan = {"delivery_id": id, "was": row["status"]}
     return action_response(plan, dry_run=dry_run, status=DeliveryStatus.PENDING)
+
+
+async def discard_delivery(request: Request, body: ActionBody) -> Response:
+    """`POST /gateway/deliveries/{delivery_id}/discard`: Delete a dead delivery."""
+    services, id, dry_run = services_of(request), _delivery_id(request), body.dry_run
+    await run_transaction(
+        services, lambda tx: deliveries.discard_delivery(tx, id, dry=dry_run), dry_run=dry_run
+    )
+    return action_response({"delivery_id": id}, dry_run=dry_run)
+
+
+async def discard_deliveries(request: Request, body: DiscardBody) -> Response:
+    """`POST /gateway/deliveries/discard`: Delete dead deliveries, oldest first."""
+    services, dry_run, limit = services_of(request), body.dry_run, body.limit
+    until = None if body.until is None else to_text(body.until)
+    ids = await run_transaction(
+        services,
+        lambda tx: deliveries.discard_dead(tx, until, limit, dry=dry_run),
+        dry_run=dry_run,
+    )
+    plan = {"deliveries": ids, "count": len(ids), "more": len(ids) == limit}
+    return action_response(plan, dry_run=dry_run)
 
 
 async def retry_deliveries(request: Request, body: RedeliveryBody) -> Response:

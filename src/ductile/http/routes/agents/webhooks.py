@@ -16,6 +16,7 @@ from ductile.core.delivery import ssrf
 from ductile.core.delivery.payload import to_json_text
 from ductile.core.delivery.retry_policy import INBOUND_DELAY, OBSERVATORY
 from ductile.core.delivery.signatures import verify
+from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
 from ductile.engine.outbox.webhooks import EnqueueDelivery
@@ -95,9 +96,10 @@ async def _refuse_signature(request: Request, webhook: Webhook) -> Response:
 
 
 async def list_webhooks(request: Request) -> Response:
-    """`GET /gateway/webhook-configs`: List webhooks, without their secrets."""
+    """`GET /gateway/webhook-configs`: List webhooks, without secrets and paths of URLs."""
     rows = await read_ledger(services_of(request), lambda tx: tx.dicts("webhook_configs"))
-    return JsonResponse({"webhooks": rows})
+    shown = [{**row, "target_url": redact_target(row["target_url"])} for row in rows]
+    return JsonResponse({"webhooks": shown})
 
 
 async def create_webhook(request: Request, body: NewWebhookBody) -> Response:
