@@ -12,12 +12,14 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from textwrap import indent
 
 import orjson
 
 from ductile.clock import to_text
 from ductile.core.jobs.limits import fitting
 from ductile.core.values.redact import Redactor
+from ductile.core.values.terminal import escape_controls, escape_json, escape_line
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 PATIENCE = 1.0
@@ -84,11 +86,12 @@ class _Sink:
 
     def _encoded(self, level: str, fields: Mapping[str, object]) -> bytes:
         if not self.json:
-            line = _readable(level, dict(fields)) + "\n"
-            return self.redactor.text(line).encode("utf-8", "replace")
+            return f"{_readable(level, dict(fields), self.redactor)}\n".encode()
         encoded = _as_json(fields)
         if self.redactor.knows_any:
             encoded = self.redactor.text(encoded.decode()).encode()
+        if not encoded.isascii() or b"\x7f" in encoded:
+            encoded = escape_json(encoded.decode()).encode()
         return encoded
 
     def _confession(self) -> bytes:
@@ -220,14 +223,22 @@ def _as_json(fields: Mapping[str, object]) -> bytes:
         return json.dumps(fields, default=str).encode() + b"\n"
 
 
-def _readable(level: str, fields: dict[str, object]) -> str:
+def _readable(level: str, fields: dict[str, object], redactor: Redactor) -> str:
+    """One line, and an indented trace: no value can look like a line of its own."""
+
+    def show(value: object) -> str:
+        # Redacted first: a secret with control characters is not known in its escaped form.
+        return escape_line(redactor.text(str(value)))
+
     at = str(fields.pop("timestamp"))[11:23]
     fields.pop("level")
-    component, message = fields.pop("component"), fields.pop("message")
+    component, message = fields.pop("component"), show(fields.pop("message"))
     trace = fields.pop("trace", None)
-    rest = " ".join(f"{name}={value}" for name, value in fields.items())
+    rest = " ".join(f"{show(name)}={show(value)}" for name, value in fields.items())
     shown = f"{level:<5}"
     if sys.stdout.isatty():
         shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
     line = f"{at} {shown} {component:<9} {message}  {rest}".rstrip()
-    return f"{line}\n{trace}".rstrip() if trace else line
+    if not trace:
+        return line
+    return f"{line}\n{indent(escape_controls(redactor.text(str(trace))).rstrip(), '  ')}"

@@ -34,6 +34,27 @@ def test_text_that_is_not_a_time_is_printed_as_it_is() -> None:
     assert output.format_time(None) == "-"
 
 
+@pytest.mark.parametrize("text", ["\x9b2J", "\x7f", "\u202egnp.exe", "\u2066", "\ud800"])
+def test_json_is_printed_without_control_characters(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.print_json({"a": text})
+    shown = capsys.readouterr().out
+    assert all(character.isprintable() for character in shown if character != "\n")
+    assert json.loads(shown) == {"a": text}
+
+
+@pytest.mark.parametrize("text", ["\x9b2J", "\u202egnp.exe", "\u2066", "\ud800"])
+def test_wide_and_bidirectional_controls_are_escaped(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.print_line(text)
+    output.print_section("stderr", text)
+    output.print_table(("x",), [(text,)])
+    shown = capsys.readouterr().out
+    assert all(character.isprintable() for character in shown if character != "\n")
+
+
 def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_section("stderr", "one\x1b[2J\ntwo\a")
     output.print_table(("x",), [("a\x1b]0;title\a\nb",)])

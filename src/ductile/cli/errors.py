@@ -69,7 +69,7 @@ def _print_error(error: Exception, as_json: bool) -> int:
     if body["code"] == "internal":
         import traceback
 
-        traceback.print_exception(error)
+        output.print_stderr("".join(traceback.format_exception(error)).rstrip())
     return code
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from ductile.core.values.terminal import escape_controls, escape_json
+
 _COLOURS = {
     **dict.fromkeys(("succeeded", "ready", "healthy", "ok", "active", "closed"), "green"),
     **dict.fromkeys(("failed", "timed_out", "dead", "refused", "unhealthy", "error"), "red"),
@@ -16,9 +18,6 @@ _COLOURS = {
     **dict.fromkeys(("queued", "warn", "warning", "shadowed", "paused", "not fired"), "yellow"),
     **dict.fromkeys(("running",), "cyan"),
     **dict.fromkeys(("skipped", "disabled", "debug", "exhausted"), "bright_black"),
-}
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
 _GAP = "  "
 PROGRESS_INTERVAL = 1.0
@@ -29,7 +28,8 @@ def print_json(value: Any) -> None:
     import json
 
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    click.echo(json.dumps(value, indent=2, ensure_ascii=encoding != "utf8", default=str))
+    text = json.dumps(value, indent=2, ensure_ascii=encoding != "utf8", default=str)
+    click.echo(escape_json(text))
 
 
 def print_line(text: str = "", **style: Any) -> None:
@@ -47,7 +47,7 @@ def _styled(text: str, style: Mapping[str, Any]) -> str:
 
 def escape(text: str) -> str:
     """Escape control characters in text from plugins or files, which a terminal would obey."""
-    return text.translate(_CONTROLS)
+    return escape_controls(text)
 
 
 def clip(text: str, max_length: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ductile.cli import main
+from ductile.cli.client import RemoteClient
 from tests.cli.runner import CliRunner
 from tests.http.harness import ADMIN, running_api
 
@@ -51,3 +52,13 @@ def test_an_invalid_api_url_exits_2(cli: CliRunner, url: str) -> None:
 def test_api_without_a_running_gateway(cli: CliRunner) -> None:
     answer = cli("api", "/healthz", "--json")
     assert (answer.code, answer.json["code"]) == (1, "not_running")
+
+
+@pytest.mark.parametrize("body", ['{"a": "\x9b2J \u202egnp.exe"}', "no JSON: \x9b2J \u202egnp.exe"])
+def test_control_characters_of_a_response_are_escaped(
+    cli: CliRunner, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    monkeypatch.setattr(RemoteClient, "request", lambda *_: (200, body.encode()))
+    shown = cli("api", "/healthz", "--api-url", "http://127.0.0.1:1").out
+    assert all(character.isprintable() for character in shown if character != "\n")
+    assert "202egnp.exe" in shown

@@ -90,6 +90,34 @@ def test_line_breaks_in_a_message_are_escaped(out: Output) -> None:
     assert out.bytes().count(b"\n") == 1
 
 
+HOSTILE = "x\n12:00:00.000 error gateway   forged\r\x1b[2J\x9b2J\u202e\u2028"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_control_characters_of_plugins_are_escaped(out: Output, form: str) -> None:
+    configure("debug", form)
+    logger("worker").info(HOSTILE, plugin=HOSTILE, stderr=HOSTILE, more={HOSTILE: [HOSTILE]})
+    [line] = out.lines()
+    assert line.isprintable()
+    assert "\\n12:00:00.000 error gateway   forged\\r\\" in line
+
+
+def test_lines_of_a_trace_cannot_look_like_log_lines(out: Output) -> None:
+    configure("debug", "text")
+    logger("worker").crash("a request failed", ValueError(HOSTILE))
+    first, *trace = out.lines()
+    assert "a request failed" in first
+    assert any("forged" in line for line in trace)
+    assert all(line.startswith("  ") and line.isprintable() for line in trace)
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_secrets_with_control_characters_are_redacted(out: Output, form: str) -> None:
+    configure("debug", form, Redactor(["secret\x01\nvalue\u0085"]))
+    logger("x").info("a secret\x01\nvalue\u0085", stderr="b secret\x01\nvalue\u0085")
+    assert out.bytes().count(b"[REDACTED]") == 2
+
+
 def test_text_format(out: Output) -> None:
     configure("info", "text")
     logger("worker").warning("stderr", plugin="echo", stderr="oops")

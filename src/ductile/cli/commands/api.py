@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayClient, RemoteClient
 from ductile.cli.command import CommandContext, write
+from ductile.core.values.terminal import escape_json
 from ductile.errors import NotRunning
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -126,8 +127,8 @@ def _parse_value(text: str) -> Any:
 
 
 def _format(raw: bytes) -> str:
-    """Indent JSON; escape control characters in anything else."""
+    """Indent JSON, and escape the control characters in any text."""
     try:
-        return json.dumps(json.loads(raw), indent=2, ensure_ascii=False) + "\n"
+        return escape_json(json.dumps(json.loads(raw), indent=2, ensure_ascii=False)) + "\n"
     except ValueError:
         return output.escape(raw.decode("utf-8", "replace"))

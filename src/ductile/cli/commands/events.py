@@ -13,6 +13,7 @@ from ductile.cli import output
 from ductile.cli.client import STREAM_TIMEOUT, GatewayClient, read_response, with_query
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import WholeNumber
+from ductile.core.values.terminal import escape_json
 from ductile.errors import NotRunning
 
 events = Noun("events", "Follow the gateway's events.", default="follow")
@@ -39,7 +40,7 @@ def follow(
         raise NotRunning("no gateway is running, so there are no events; start one: ductile start")
     for seen, event in enumerate(_follow(client, topics, after), 1):
         if context.as_json:
-            click.echo(json.dumps(event))
+            click.echo(escape_json(json.dumps(event)))
         else:
             _show(event)
         if seen == count:

@@ -28,7 +28,8 @@ def frame(
 ) -> list[Line]:
     """Return the lines of an overview that was requested `elapsed` seconds ago."""
     if page is None:
-        return [_clip([(note or "connecting to the gateway", "yellow")], width)]
+        text = output.escape(note or "connecting to the gateway")
+        return [_clip([(text, "yellow")], width)]
     now = from_text(page["at"]) + timedelta(seconds=elapsed)
     lines = _head(page, elapsed, note)
     sections = [section for section in _sections(page, now) if section[1]]
@@ -39,7 +40,9 @@ def frame(
         lines += _table(rows[:shown])
     if height is not None:
         lines = lines[:height]
-    return [_clip(line, width) for line in lines]
+    return [
+        _clip([(output.escape(text), colour) for text, colour in line], width) for line in lines
+    ]
 
 
 def _head(page: Mapping[str, Any], elapsed: float, note: str | None) -> list[Line]:
