@@ -13,6 +13,7 @@ from ductile.config import create_seal
 from ductile.errors import ConfigError, Severity
 from tests.config.conftest import MOMENT, ConfigDir, only
 
+TOKEN = "a-token-0123456789"
 FILES = {
     "config.yaml": "include: [tokens.yaml, routes.yaml]\nservice: {strict_mode: false}",
     "tokens.yaml": "tokens: [{name: t, key: ${KEY}, scopes_file: scopes/t.json}]",
@@ -30,7 +31,7 @@ def sealed(config_dir: ConfigDir) -> ConfigDir:
 
 
 def test_sealed_configuration_loads_without_warnings(sealed: ConfigDir) -> None:
-    assert sealed.load(KEY="k").warnings == ()
+    assert sealed.load(KEY=TOKEN).warnings == ()
 
 
 def test_seal_has_hashes_by_absolute_path(sealed: ConfigDir) -> None:
@@ -68,7 +69,7 @@ def test_high_security_file_requires_a_seal(config_dir: ConfigDir, name: str) ->
 
 @pytest.mark.parametrize("name", ["tokens.yaml", "scopes/t.json"])
 def test_changed_high_security_file_is_an_error(sealed: ConfigDir, name: str) -> None:
-    problem = only(sealed.load_errors({name: FILES[name] + "\n"}, KEY="k"))
+    problem = only(sealed.load_errors({name: FILES[name] + "\n"}, KEY=TOKEN))
     assert problem.file == str(sealed.path / name)
     assert "has changed since it was sealed" in problem.message
 
@@ -83,13 +84,13 @@ def test_scope_file_in_any_directory_is_high_security(config_dir: ConfigDir) -> 
 
 @pytest.mark.parametrize("name", ["config.yaml", "routes.yaml"])
 def test_other_changed_file_causes_a_warning(sealed: ConfigDir, name: str) -> None:
-    warning = only(list(sealed.load({name: FILES[name] + "\n"}, KEY="k").warnings))
+    warning = only(list(sealed.load({name: FILES[name] + "\n"}, KEY=TOKEN).warnings))
     assert (warning.severity, warning.file) == (Severity.WARNING, str(sealed.path / name))
 
 
 def test_difference_is_reported_with_both_hashes(sealed: ConfigDir) -> None:
     changed, was = '["*"] ', FILES["scopes/t.json"]
-    problem = only(sealed.load_errors({"scopes/t.json": changed}, KEY="k"))
+    problem = only(sealed.load_errors({"scopes/t.json": changed}, KEY=TOKEN))
     assert (problem.line, problem.column) == (1, 1)
     assert problem.found == f"BLAKE3 {blake3(changed.encode()).hexdigest()}"
     assert problem.allowed == f"BLAKE3 {blake3(was.encode()).hexdigest()}"
@@ -97,7 +98,7 @@ def test_difference_is_reported_with_both_hashes(sealed: ConfigDir) -> None:
 
 def test_missing_file_is_reported_with_its_sealed_hash(sealed: ConfigDir) -> None:
     (sealed.path / "scopes/t.json").unlink()
-    problem = next(p for p in sealed.load_errors(KEY="k") if "is sealed but missing" in p.message)
+    problem = next(p for p in sealed.load_errors(KEY=TOKEN) if "is sealed but missing" in p.message)
     assert (problem.file, problem.line, problem.column) == (
         str(sealed.path / "scopes/t.json"),
         None,
@@ -111,15 +112,15 @@ def test_other_changed_file_is_an_error_in_strict_mode(sealed: ConfigDir) -> Non
     sealed.write(STRICT)
     sealed.lock()
     assert (
-        "has changed" in only(sealed.load_errors({"routes.yaml": "routes: [] "}, KEY="k")).message
+        "has changed" in only(sealed.load_errors({"routes.yaml": "routes: [] "}, KEY=TOKEN)).message
     )
 
 
 def test_strict_mode_may_be_a_variable(sealed: ConfigDir) -> None:
     sealed.write({"config.yaml": FILES["config.yaml"].replace("false", "${STRICT}")})
     sealed.lock()
-    assert len(sealed.load({"routes.yaml": "routes: [] "}, KEY="k", STRICT="false").warnings) == 1
-    assert "has changed" in only(sealed.load_errors(KEY="k", STRICT="true")).message
+    assert len(sealed.load({"routes.yaml": "routes: [] "}, KEY=TOKEN, STRICT="false").warnings) == 1
+    assert "has changed" in only(sealed.load_errors(KEY=TOKEN, STRICT="true")).message
 
 
 def test_new_file_causes_a_warning(sealed: ConfigDir) -> None:
@@ -130,7 +131,7 @@ def test_new_file_causes_a_warning(sealed: ConfigDir) -> None:
         }
     )
     sealed.lock()
-    loaded = sealed.load({"more/b.yaml": "{}"}, KEY="k")
+    loaded = sealed.load({"more/b.yaml": "{}"}, KEY=TOKEN)
     assert "is not sealed" in only(list(loaded.warnings)).message
 
 
@@ -218,7 +219,7 @@ def test_secrets_are_redacted_if_the_seal_is_violated(config_dir: ConfigDir) -> 
 
 def test_seal_can_be_skipped(config_dir: ConfigDir) -> None:
     config_dir.write(FILES)
-    assert config_dir.load(seal=False, KEY="k").settings.tokens[0].scopes == ("*",)
+    assert config_dir.load(seal=False, KEY=TOKEN).settings.tokens[0].scopes == ("*",)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_invalid_seal_is_an_error(config_dir: ConfigDir, text: str) -> None:
 def test_moving_the_directory_violates_the_seal(sealed: ConfigDir) -> None:
     moved = sealed.path.rename(sealed.path.with_name("moved"))
     assert any(
-        "is not sealed" in problem.message for problem in ConfigDir(moved).load_errors(KEY="k")
+        "is not sealed" in problem.message for problem in ConfigDir(moved).load_errors(KEY=TOKEN)
     )
 
 
@@ -245,14 +246,14 @@ def test_unused_scope_files_are_sealed(sealed: ConfigDir) -> None:
 
 def test_unused_scope_file_is_compared_with_the_seal(sealed: ConfigDir) -> None:
     sealed.write({"scopes/unused.json": "[]"})
-    problem = only(sealed.load_errors(KEY="k"))
+    problem = only(sealed.load_errors(KEY=TOKEN))
     assert (problem.file, "is not sealed" in problem.message) == (
         str(sealed.path / "scopes/unused.json"),
         True,
     )
     sealed.lock()
-    assert sealed.load(KEY="k").warnings == ()
-    problem = only(sealed.load_errors({"scopes/unused.json": '["*"]'}, KEY="k"))
+    assert sealed.load(KEY=TOKEN).warnings == ()
+    problem = only(sealed.load_errors({"scopes/unused.json": '["*"]'}, KEY=TOKEN))
     assert "has changed since it was sealed" in problem.message
 
 
@@ -283,7 +284,7 @@ def test_sealed_high_security_file_in_a_subdirectory_is_compared_with_the_seal(
 
 def test_temporary_files_of_editors_are_ignored(sealed: ConfigDir) -> None:
     (sealed.path / "scopes/.#t.json").symlink_to("somebody@somewhere.1234")
-    assert sealed.load({"scopes/t.json~": "[]"}, KEY="k").warnings == ()
+    assert sealed.load({"scopes/t.json~": "[]"}, KEY=TOKEN).warnings == ()
 
 
 def test_unreadable_scopes_directory_is_reported(
@@ -293,7 +294,7 @@ def test_unreadable_scopes_directory_is_reported(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("ductile.config.loader.files.os.scandir", deny)
-    assert "cannot list" in only(sealed.load_errors(KEY="k")).message
+    assert "cannot list" in only(sealed.load_errors(KEY=TOKEN)).message
 
 
 def test_unreadable_configuration_cannot_be_sealed(config_dir: ConfigDir) -> None:

@@ -131,13 +131,13 @@ def test_single_file_example(config_dir: ConfigDir) -> None:
         WITHINGS_CLIENT_ID="id",
         WITHINGS_CLIENT_SECRET="secret-value",
         GOOGLE_CREDS_PATH="/creds",
-        GITHUB_WEBHOOK_SECRET="hook-secret",
+        GITHUB_WEBHOOK_SECRET="hook-secret-0123456789",
     )
     withings = loaded.settings.plugins["withings"]
     entry = withings.schedules[0]
     assert (entry.every, entry.jitter, entry.window) == (21600, 1800, "06:00-22:00")
     assert withings.config == {"client_id": "id", "client_secret": "secret-value"}
-    assert loaded.settings.webhooks.endpoints[0].secret == "hook-secret"
+    assert loaded.settings.webhooks.endpoints[0].secret == "hook-secret-0123456789"
     assert [route.to for route in loaded.settings.routes] == ["health-analyzer", "notify"]
     assert loaded.warnings == ()
 
@@ -146,7 +146,9 @@ def test_directory_example(config_dir: ConfigDir) -> None:
     config_dir.write(DUCTILE)
     config_dir.lock()
     loaded = config_dir.load(
-        ADMIN_API_TOKEN="admin-token", GITHUB_API_KEY="api-key", GITHUB_WEBHOOK_SECRET="hook"
+        ADMIN_API_TOKEN="admin-token-0123456789",
+        GITHUB_API_KEY="api-key-0123456789",
+        GITHUB_WEBHOOK_SECRET="hook-secret-0123456789",
     )
     settings = loaded.settings
     assert loaded.warnings == ()
@@ -155,7 +157,7 @@ def test_directory_example(config_dir: ConfigDir) -> None:
         ("jobs:ro", "events:ro", "github-handler:rw", "withings:ro"),
         (),
     ]
-    assert settings.webhooks.endpoints[0].secret == "hook"
+    assert settings.webhooks.endpoints[0].secret == "hook-secret-0123456789"
     assert settings.pipelines[0].timeout == 180
     assert settings.plugins["withings"].schedules[0].payload == {"source": "heartbeat"}
     assert len(loaded.files) == len(DUCTILE)

@@ -37,7 +37,7 @@ api:
     tokens:
       - {{token: {ADMIN}, scopes: ["*"], name: admin}}
       - {{token: {READER}, scopes: ["read:jobs", "echo:ro"], name: reader}}
-      - {{token: {NOTHING}, scopes: [], name: nothing}}
+      - {{token: {NOTHING}, scopes: ["nothing:ro"], name: nothing}}
 """
 MANIFEST = """\
 name: echo

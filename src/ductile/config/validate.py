@@ -10,11 +10,14 @@ from ductile.config.models.http import HEALTH, ApiTokenSettings, EndpointSetting
 from ductile.config.models.relay import InstanceSettings, PeerSettings
 from ductile.config.models.settings import Settings
 from ductile.config.models.tokens import Scopes
+from ductile.core.delivery.signatures import decode_standard_key
 from ductile.core.jobs.limits import LONGEST_NAME, fits, size
 from ductile.core.values.scopes import normalize
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity
 
+SHORTEST_SECRET = 16
+"""Characters of a token or secret below which it causes a warning."""
 Signed = TypeVar("Signed", EndpointSettings, InstanceSettings, PeerSettings)
 
 
@@ -30,6 +33,8 @@ def validate_whole(
     checker.check_endpoints(settings)
     resolved = checker.resolve_references(settings, scopes)
     checker.check_shared_keys(resolved)
+    checker.check_scopes(resolved)
+    checker.check_secrets(resolved)
     return resolved, [*checker.problems, *scopes.problems]
 
 
@@ -80,14 +85,44 @@ class _Checker:
 
     def check_shared_keys(self, settings: Settings) -> None:
         """Warn of tokens with equal keys: only the scopes of the first one apply."""
-        inline: Path = ("api", "auth", "tokens")
-        locations = [(*inline, index, "token") for index in range(len(settings.api.auth.tokens))]
-        locations += [("tokens", index, "key") for index in range(len(settings.tokens))]
         first: dict[str, TokenSettings] = {}
-        for path, token in zip(locations, settings.all_tokens, strict=True):
+        for path, token in _list_tokens(settings):
+            if not token.scopes:
+                continue
             before = first.setdefault(token.key, token)
             if normalize(before.scopes) != normalize(token.scopes):
                 self._warn(path, f"is the same key as that of {before.name!r}, whose scopes apply")
+
+    def check_scopes(self, settings: Settings) -> None:
+        """Warn of tokens that nothing accepts, and of secrets that are tokens as well."""
+        keys = {token.key: token.name for token in settings.all_tokens if token.scopes}
+        for path, token in _list_tokens(settings):
+            if not token.scopes and path[0] == "api":
+                self._warn(path, "has no scopes, so requests with it are refused; add scopes")
+            elif not token.scopes and token.key in keys:
+                name = keys[token.key]
+                self._warn(path, f"is a secret, but also the key of the token {name!r}; change one")
+
+    def check_secrets(self, settings: Settings) -> None:
+        """Refuse an empty key; warn of tokens and secrets that can be guessed."""
+        for path, secret in _list_secrets(settings):
+            if len(secret) < SHORTEST_SECRET:
+                self._warn_short(path, f"{len(secret)} characters")
+        for index, endpoint in enumerate(settings.webhooks.endpoints):
+            if endpoint.provider != "standard" or endpoint.secret is None:
+                continue
+            key = decode_standard_key(endpoint.secret)
+            name = "secret_ref" if endpoint.secret_ref else "secret"
+            path = ("webhooks", "endpoints", index, name)
+            if not key:
+                allowed = "whsec_ and the base64 of a key of 24 to 64 bytes"
+                self._report(path, "is an empty key, with which everyone can sign", allowed=allowed)
+            elif len(key) < SHORTEST_SECRET <= len(endpoint.secret):
+                self._warn_short(path, f"a key of {len(key)} bytes")
+
+    def _warn_short(self, path: Path, found: str) -> None:
+        needed = f"use at least {SHORTEST_SECRET} random ones"
+        self._warn(path, f"is short enough to be guessed ({found}); {needed}")
 
     def check_schedules(self, settings: Settings) -> None:
         for plugin, entry in settings.plugins.items():
@@ -142,6 +177,28 @@ class _Checker:
                     )
             resolved.append(entry)
         return tuple(resolved)
+
+
+def _list_tokens(settings: Settings) -> Iterator[tuple[Path, TokenSettings]]:
+    inline: Path = ("api", "auth", "tokens")
+    locations = [(*inline, index, "token") for index in range(len(settings.api.auth.tokens))]
+    locations += [("tokens", index, "key") for index in range(len(settings.tokens))]
+    yield from zip(locations, settings.all_tokens, strict=True)
+
+
+def _list_secrets(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """Every token and every secret with its place; a referenced secret is that of its token."""
+    for path, token in _list_tokens(settings):
+        yield path, token.key
+    groups: list[tuple[Path, Iterable[EndpointSettings | InstanceSettings | PeerSettings]]] = [
+        (("webhooks", "endpoints"), settings.webhooks.endpoints),
+        (("instances",), settings.instances),
+        (("remote_ingress", "peers"), settings.remote_ingress.peers),
+    ]
+    for group, entries in groups:
+        for index, entry in enumerate(entries):
+            if entry.secret is not None and entry.secret_ref is None:
+                yield (*group, index, "secret"), entry.secret
 
 
 def _can_run(rule: str) -> bool:

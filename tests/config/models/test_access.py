@@ -10,6 +10,8 @@ from ductile.errors import Problem, Severity
 from tests.config.conftest import ConfigDir, only
 
 SCOPES = '{"scopes": ["read:jobs", "read:events", "github-handler:rw", "withings:ro"]}'
+KEY = "key-of-a-token-0123"
+SHORT = "whsec_AAAAAAAAAAAA"
 HASH = blake3(SCOPES.encode()).hexdigest()
 
 
@@ -28,7 +30,7 @@ def load_errors(config_dir: ConfigDir, files: dict[str, str]) -> Problem:
 def with_token(token: str, scopes: str = SCOPES, config: str = "") -> dict[str, str]:
     return {
         "config.yaml": f"include: [tokens.yaml]\n{config}",
-        "tokens.yaml": f"tokens: [{{name: t, key: k, {token}}}]",
+        "tokens.yaml": f"tokens: [{{name: t, key: {KEY}, {token}}}]",
         "scopes/t.json": scopes,
     }
 
@@ -74,7 +76,10 @@ class TestApi:
         assert "missing key 'token'" in only(config_dir.load_errors(text, T="")).message
 
 
-TWO = "tokens: [{{name: a, key: kkkkkkkk, scopes: [{}]}}, {{name: b, key: kkkkkkkk, scopes: [{}]}}]"
+TWO = (
+    "tokens: [{{name: a, key: kkkkkkkkkkkkkkkk, scopes: [{}]}},"
+    " {{name: b, key: kkkkkkkkkkkkkkkk, scopes: [{}]}}]"
+)
 
 
 class TestEqualKeys:
@@ -82,11 +87,11 @@ class TestEqualKeys:
         problem = only(list(config_dir.load(TWO.format("jobs:ro", "'*'")).warnings))
         assert problem.message == "is the same key as that of 'a', whose scopes apply"
         assert (problem.path, problem.severity) == (("tokens", 1, "key"), Severity.WARNING)
-        assert "kkkkkkkk" not in str(problem)
+        assert "kkkkkkkkkkkkkkkk" not in str(problem)
 
     def test_inline_token_has_precedence(self, config_dir: ConfigDir) -> None:
-        inline = "api: {auth: {tokens: [{token: kkkkkkkk, scopes: ['*'], name: me}]}}\n"
-        text = inline + "tokens: [{name: a, key: kkkkkkkk, scopes: [jobs:ro]}]"
+        inline = "api: {auth: {tokens: [{token: kkkkkkkkkkkkkkkk, scopes: ['*'], name: me}]}}\n"
+        text = inline + "tokens: [{name: a, key: kkkkkkkkkkkkkkkk, scopes: [jobs:ro]}]"
         problem = only(list(config_dir.load(text).warnings))
         assert "is the same key as that of 'me'" in problem.message
         assert problem.path == ("tokens", 0, "key")
@@ -98,6 +103,67 @@ class TestEqualKeys:
         self, config_dir: ConfigDir, one: str, other: str
     ) -> None:
         assert list(config_dir.load(TWO.format(one, other)).warnings) == []
+
+
+class TestWithoutScopes:
+    def test_inline_token_without_scopes_causes_a_warning(self, config_dir: ConfigDir) -> None:
+        text = f"api: {{auth: {{tokens: [{{token: {KEY}}}]}}}}"
+        problem = only(list(config_dir.load(text).warnings))
+        assert "has no scopes, so requests with it are refused" in problem.message
+        assert problem.path == ("api", "auth", "tokens", 0, "token")
+
+    def test_secret_that_is_also_a_token_causes_a_warning(self, config_dir: ConfigDir) -> None:
+        text = f"tokens: [{{name: hook, key: {KEY}}}, {{name: ci, key: {KEY}, scopes: ['*']}}]"
+        problem = only(list(config_dir.load(text).warnings))
+        assert "is a secret, but also the key of the token 'ci'" in problem.message
+        assert problem.path == ("tokens", 0, "key")
+
+
+class TestShortSecrets:
+    @pytest.mark.parametrize(
+        ("text", "path"),
+        [
+            (
+                "api: {auth: {tokens: [{token: abc, scopes: ['*']}]}}",
+                ("api", "auth", "tokens", 0, "token"),
+            ),
+            ("tokens: [{name: t, key: abcdefghijklmno}]", ("tokens", 0, "key")),
+            (
+                "webhooks: [{path: /h, plugin: p, secret: abc}]",
+                ("webhooks", "endpoints", 0, "secret"),
+            ),
+            (
+                f"webhooks: [{{path: /h, plugin: p, provider: standard, secret: {SHORT}}}]",
+                ("webhooks", "endpoints", 0, "secret"),
+            ),
+            (
+                "instances: [{name: a, base_url: http://h, ingress_path: /i, secret: abc}]",
+                ("instances", 0, "secret"),
+            ),
+            (
+                "remote_ingress: {peers: [{name: a, secret: abc, accept: [x]}]}",
+                ("remote_ingress", "peers", 0, "secret"),
+            ),
+        ],
+    )
+    def test_short_secret_causes_a_warning(
+        self, config_dir: ConfigDir, text: str, path: tuple[str | int, ...]
+    ) -> None:
+        problem = only(list(config_dir.load(text).warnings))
+        assert "is short enough to be guessed" in problem.message
+        assert (problem.path, problem.severity) == (path, Severity.WARNING)
+        assert "abc" not in problem.message
+
+    def test_secret_of_sixteen_characters_causes_no_warning(self, config_dir: ConfigDir) -> None:
+        text = "webhooks: [{path: /h, plugin: p, secret: abcdefghijklmnop}]"
+        assert list(config_dir.load(text).warnings) == []
+
+    @pytest.mark.parametrize("key", ["secret: whsec_", "secret_ref: gh"])
+    def test_empty_key_is_rejected(self, config_dir: ConfigDir, key: str) -> None:
+        hooks = f"webhooks: [{{path: /h, plugin: p, provider: standard, {key}}}]"
+        problem = only(config_dir.load_errors(f"{hooks}\ntokens: [{{name: gh, key: whsec_}}]"))
+        assert "is an empty key" in problem.message
+        assert problem.path == ("webhooks", "endpoints", 0, key.partition(":")[0])
 
 
 class TestScopes:
@@ -117,7 +183,7 @@ class TestScopes:
     def test_token_with_a_wrong_hash_has_no_scopes(self, config_dir: ConfigDir, file: str) -> None:
         files = with_token(f"scopes_file: {file}, scopes_hash: 'blake3:{'1' * 64}'")
         loaded = sealed(config_dir, files)
-        assert (loaded.settings.tokens[0].scopes, loaded.settings.tokens[0].key) == ((), "k")
+        assert (loaded.settings.tokens[0].scopes, loaded.settings.tokens[0].key) == ((), KEY)
         assert only(list(loaded.warnings)).severity is Severity.WARNING
 
     def test_wrong_hash_is_reported_with_the_actual_one(self, config_dir: ConfigDir) -> None:
@@ -171,7 +237,7 @@ class TestScopes:
 
 class TestWebhooks:
     def test_endpoint_at_the_health_path_causes_a_warning(self, config_dir: ConfigDir) -> None:
-        endpoint = "{path: /healthz, plugin: echo, secret: a-secret}"
+        endpoint = "{path: /healthz, plugin: echo, secret: a-secret-0123456789}"
         problem = only(list(config_dir.load(f"webhooks: {{endpoints: [{endpoint}]}}").warnings))
         assert "no webhook arrives" in problem.message
         assert problem.severity is Severity.WARNING

@@ -104,7 +104,7 @@ EVERY_KEY: dict[str, Any] = {
     "api": {
         "enabled": True,
         "listen": "a:1",
-        "auth": {"tokens": [{"token": "abc", "scopes": ["*"], "name": "x"}]},
+        "auth": {"tokens": [{"token": "a-token-0123456789", "scopes": ["*"], "name": "x"}]},
         "max_concurrent_sync": 1,
         "max_sync_timeout": "1s",
         "allowed_origins": ["a"],
@@ -118,7 +118,7 @@ EVERY_KEY: dict[str, Any] = {
                 "path": "/a",
                 "plugin": "p",
                 "name": "n",
-                "secret": "s",
+                "secret": "a-secret-0123456789",
                 "secret_ref": "t",
                 "signature_header": "X",
                 "max_body_size": "1MB",
@@ -127,7 +127,15 @@ EVERY_KEY: dict[str, Any] = {
         ],
         "allowed_hosts": ["x"],
     },
-    "tokens": [{"name": "t", "key": "k", "scopes": ["*"], "created_at": "x", "description": "y"}],
+    "tokens": [
+        {
+            "name": "t",
+            "key": "a-key-0123456789abc",
+            "scopes": ["*"],
+            "created_at": "x",
+            "description": "y",
+        }
+    ],
     "instances": [
         {
             "name": "i",
@@ -135,7 +143,7 @@ EVERY_KEY: dict[str, Any] = {
             "base_url": "http://x",
             "ingress_path": "/i",
             "secret_ref": "t",
-            "secret": "s",
+            "secret": "a-secret-0123456789",
             "key_id": "k",
             "timeout": "1s",
             "allow": ["a"],
@@ -151,7 +159,7 @@ EVERY_KEY: dict[str, Any] = {
                 "name": "p",
                 "enabled": True,
                 "secret_ref": "t",
-                "secret": "s",
+                "secret": "a-secret-0123456789",
                 "key_id": "k",
                 "accept": ["a"],
                 "baggage": {"allow": ["a"]},

@@ -9,6 +9,7 @@ import hmac
 import pytest
 
 from ductile.core.delivery.signatures import PLAIN, PROVIDERS, VerifiedWebhook, judge, verify
+from ductile.core.values.json_values import Failure
 
 NOW = 1_770_000_000
 SECRET = "It's a Secret to Everybody"
@@ -132,6 +133,18 @@ def test_timestamp_must_be_a_number() -> None:
     for value in ("x", "-1", "1e9", "٣", "9" * 400):
         bad = {**headers, "x-slack-request-timestamp": [value]}
         assert verify(PROVIDERS["slack"], secret, bad, BODY, NOW) is None
+
+
+def test_empty_key_is_rejected() -> None:
+    secret, at, body = "whsec_", "1614265330", b"{}"
+    signature = hmac.new(b"", b"id.1614265330.{}", hashlib.sha256).digest()
+    headers = {
+        "webhook-id": ["id"],
+        "webhook-timestamp": [at],
+        "webhook-signature": [f"v1,{base64.b64encode(signature).decode()}"],
+    }
+    judged = judge(PROVIDERS["standard"], secret, headers, body, float(at))
+    assert judged == Failure("the secret is an empty key")
 
 
 def test_endpoint_may_have_its_own_signature_header() -> None:

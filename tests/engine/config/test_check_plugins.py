@@ -20,7 +20,7 @@ def problems(site: Site) -> list[Problem]:
 
 
 def door(site: Site, plugin: str) -> None:
-    endpoint = {"path": "/hook", "plugin": plugin, "secret": "a-secret"}
+    endpoint = {"path": "/hook", "plugin": plugin, "secret": "a-secret-0123456789"}
     site.settings["webhooks"] = {"endpoints": [endpoint]}
 
 

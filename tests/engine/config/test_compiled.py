@@ -30,7 +30,9 @@ def unsafe(site: Site, **settings: Any) -> None:
 )
 def test_what_a_webhook_brings_can_be_named_as_a_source(site: Site, path: str, source: str) -> None:
     site.plugin("echo", OK)
-    site.settings["webhooks"] = {"endpoints": [{"path": path, "plugin": "echo", "secret": "s"}]}
+    site.settings["webhooks"] = {
+        "endpoints": [{"path": path, "plugin": "echo", "secret": "a-secret-0123456789"}]
+    }
     pipeline = {"on": f"webhook.{source}", "from_plugin": source, "steps": [{"uses": "echo"}]}
     site.settings["pipelines"] = [{"name": "taken", **pipeline}]
     site.settings["routes"] = [{"from": source, "event_type": "x", "to": "echo"}]
@@ -158,12 +160,12 @@ class TestHooksThatNeverFire:
         steps = ({"uses": "first"}, {"uses": "echo"})
         scheduled = {"schedules": [{"id": "s", "every": "1h"}]}
         assert self.warned(site, *steps, echo=scheduled) == []
-        endpoint = {"path": "/hook/github", "plugin": "echo", "secret": "s"}
+        endpoint = {"path": "/hook/github", "plugin": "echo", "secret": "a-secret-0123456789"}
         site.settings["webhooks"] = {"endpoints": [endpoint]}
         assert self.warned(site, *steps) == []
 
     def test_and_what_a_route_brings_from_outside(self, site: Site) -> None:
-        endpoint = {"path": "/hook/github", "plugin": "first", "secret": "s"}
+        endpoint = {"path": "/hook/github", "plugin": "first", "secret": "a-secret-0123456789"}
         site.settings["webhooks"] = {"endpoints": [endpoint]}
         site.settings["routes"] = [{"from": "github", "event_type": "x", "to": "echo"}]
         assert self.warned(site, {"uses": "first"}, {"uses": "echo"}) == []

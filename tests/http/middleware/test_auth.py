@@ -17,8 +17,29 @@ from ductile.http.routes.healthz import check_health
 from tests.http.harness import ADMIN, CONFIG, NOTHING, READER, ApiHarness, running_api
 from tests.waiting import WAIT_LIMIT
 
+OPEN_TO_ANY_TOKEN = {
+    ("GET", path)
+    for path in (
+        "/pipelines",
+        "/pipeline/{name}",
+        "/plugins",
+        "/plugin/{plugin}",
+        "/plugin/{plugin}/openapi.json",
+        "/skills",
+        "/openapi.json",
+        "/.well-known/ai-plugin.json",
+        "/ui/session",
+    )
+} | {("DELETE", "/ui/session")}
+PUBLIC = {
+    ("GET", "/"),
+    ("GET", "/healthz"),
+    ("GET", "/docs"),
+    ("POST", "/gateway/webhooks/{webhook_id}"),
+    ("POST", "/ui/session"),
+}
 GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.token_scope is not None]
-SCOPED = [endpoint for endpoint in GUARDED if endpoint.token_scope != "any"]
+SCOPED = [e for e in ENDPOINTS if (e.method, e.path) not in OPEN_TO_ANY_TOKEN | PUBLIC]
 VALUES = {"plugin": "echo", "command": "poll"}
 
 
@@ -34,6 +55,14 @@ def path_of(endpoint: Endpoint) -> str:
         if part.startswith("{"):
             path = path.replace(part, VALUES.get(part.strip("{}"), "x"))
     return path
+
+
+def test_only_the_listed_routes_are_open_to_any_token_or_to_everyone() -> None:
+    by_scope: dict[str | None, set[tuple[str, str]]] = {}
+    for endpoint in ENDPOINTS:
+        by_scope.setdefault(endpoint.token_scope, set()).add((endpoint.method, endpoint.path))
+    assert by_scope["any"] == OPEN_TO_ANY_TOKEN
+    assert by_scope[None] == PUBLIC
 
 
 def test_missing_token_returns_401_on_every_route(api: ApiHarness) -> None:
@@ -102,6 +131,23 @@ def test_scope_allows_its_routes_only(api: ApiHarness) -> None:
     assert api.ask("POST", "/plugin/echo/nothing", "{}").status == 400
     assert api.ask("POST", "/plugin/other/poll", "{}").status == 400
     assert api.ask("POST", "/job/x/cancel", token=READER).status == 403
+
+
+TOKENS_YAML = """\
+tokens:
+  - {name: hook, key: hook-secret-0123456789}
+  - {name: ci, key: ci-token-0123456789, scopes: [jobs:ro]}
+"""
+
+
+@pytest.mark.parametrize("path", ["/plugins", "/pipelines", "/openapi.json", "/jobs"])
+def test_entry_without_scopes_does_not_authenticate(path: str) -> None:
+    files = {"tokens.yaml": TOKENS_YAML}
+    config = f"include: [tokens.yaml]\n{CONFIG}"
+    with running_api(config, working=False, files=files, seal=True) as api:
+        assert api.ask("GET", path, token="ci-token-0123456789").status == 200
+        answer = api.ask("GET", path, token="hook-secret-0123456789")
+        assert (answer.status, answer.slug) == (401, "unauthorized")
 
 
 def test_own_host_names_are_accepted(api: ApiHarness) -> None:

@@ -76,10 +76,10 @@ def api(
 def _configured_api(context: CommandContext) -> GatewayClient | None:
     """Return a client of the configured API address with the first token, as in the Go program."""
     settings = context.target.loaded.settings
-    if not settings.api.enabled or not settings.all_tokens:
+    keys = [token.key for token in settings.all_tokens if token.scopes]
+    if not settings.api.enabled or not keys:
         return None
-
-    return RemoteClient(f"http://{settings.api.listen}", settings.all_tokens[0].key)
+    return RemoteClient(f"http://{settings.api.listen}", keys[0])
 
 
 def _parse_fields(fields: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -127,7 +127,7 @@ class WebhooksSettings(Section):
 
 
 class TokenSettings(Section):
-    """An entry of tokens.yaml: a bearer token, a shared secret or both."""
+    """An entry of tokens.yaml: a bearer token; without scopes a shared secret, not a token."""
 
     name: Name = Field(description="Name of the token, for `secret_ref` and logs.")
     key: Name = Field(

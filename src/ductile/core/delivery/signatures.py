@@ -92,7 +92,7 @@ def _decode_all(texts: Iterable[str], decode: Callable[[str], bytes]) -> list[by
     return found
 
 
-def _decode_standard_key(secret: str) -> bytes:
+def decode_standard_key(secret: str) -> bytes:
     """`whsec_` and base64 with or without padding; a secret that is not base64 is used as it is."""
     text = secret.removeprefix("whsec_")
     padding = "" if text == secret else "=" * (-len(text) % 4)
@@ -132,7 +132,7 @@ PROVIDERS: Mapping[str, Scheme] = {
         "webhook-signature",
         _read_standard,
         lambda id, at, body: id.encode() + b"." + _join_with_dot(id, at, body),
-        key=_decode_standard_key,
+        key=decode_standard_key,
         timestamp_header="webhook-timestamp",
         timed=True,
         id_header="webhook-id",
@@ -183,9 +183,10 @@ def judge(
         return Failure("the timestamp is too far from this gateway's clock")
     if scheme.id_signed and not id:
         return Failure(f"missing header {scheme.id_header}")
-    expected = hmac.new(
-        scheme.key(secret), scheme.signed(id or "", at or "", body), hashlib.sha256
-    ).digest()
+    key = scheme.key(secret)
+    if not key:
+        return Failure("the secret is an empty key")
+    expected = hmac.new(key, scheme.signed(id or "", at or "", body), hashlib.sha256).digest()
     # All are compared, so that the duration reveals nothing.
     matches = [hmac.compare_digest(expected, signature) for signature in signatures]
     if not any(matches):

@@ -162,6 +162,8 @@ class Authenticator:
             self._configured = tuple(
                 _TokenEntry(hash, Principal(hash[:32], token.name, normalize(token.scopes)))
                 for token in compiled.settings.all_tokens
+                # Without scopes it is the secret of a webhook or of a relay, not a token.
+                if token.scopes
                 for hash in (hash_token(token.key),)
             )
             self._read_from = compiled

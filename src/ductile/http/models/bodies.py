@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from ductile.core.agents.reminder import LARGEST_PAYLOAD
 from ductile.core.delivery.retry_policy import RETRIABLE, DeliveryStatus
+from ductile.core.delivery.signatures import decode_standard_key
 from ductile.core.jobs.state_machine import status_named
 from ductile.core.values.scopes import is_scope
 from ductile.http.models.fields import (
@@ -233,4 +234,10 @@ class NewWebhookBody(ActionBody):
     def _check_target(self) -> Self:
         if sum(target is not None for target in (self.target_url, self.plugin, self.pipeline)) > 1:
             raise ValueError("name at most one of target_url, plugin and pipeline")
+        return self
+
+    @model_validator(mode="after")
+    def _check_secret(self) -> Self:
+        if self.secret is not None and len(decode_standard_key(self.secret)) < MIN_SECRET:
+            raise ValueError(f"secret must be a key of at least {MIN_SECRET} bytes")
         return self
