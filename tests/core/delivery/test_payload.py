@@ -47,7 +47,11 @@ def test_json_text_is_unchanged(text: str) -> None:
     ("body", "kind", "payload"),
     [
         (b"a=1", FORM, {"a": "1"}),
-        (b"\xff", "", {"body": "\ufffd"}),
+        (b"a\xff", "", {"body": "a\ufffd", "body_base64": "Yf8="}),
+        (b"a\0", "text/plain", {"body": "a\0", "body_base64": "YQA="}),
+        (b"a=\xff", FORM, {"body": "a=\ufffd", "body_base64": "YT3/"}),
+        (b"a=%ff", FORM, {"body": "a=%ff"}),
+        (b"a=%00", FORM, {"body": "a=%00"}),
         (DEEP.encode(), "", {"body": DEEP}),
     ],
 )

@@ -1,11 +1,12 @@
 """The body of a webhook request as the payload of an event.
 
 The sender has signed the body and cannot change it, so a value that cannot be stored unchanged is
-passed on as text.
+passed on as text, and a text that cannot be stored unchanged also as bytes.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import suppress
 from urllib.parse import parse_qs
 
@@ -19,14 +20,20 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def parse_payload(body: bytes, content_type: str) -> Json:
-    """The JSON value, the fields of a form, or else the text."""
+    """The JSON value, the fields of a form, or else `body`, the text.
+
+    Of a body that is not UTF-8, or that contains U+0000, `body_base64` has the exact bytes.
+    """
     with suppress(orjson.JSONDecodeError):
         return read_json(body)
     if content_type.partition(";")[0].strip().lower() != FORM:
         return _keep_text(body)
     try:
-        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=1000)
+        text = body.decode()
+        fields = parse_qs(text, keep_blank_values=True, max_num_fields=1000, errors="strict")
     except ValueError:
+        return _keep_text(body)
+    if any("\0" in value for name, values in fields.items() for value in (name, *values)):
         return _keep_text(body)
     form = {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
     if list(form) == ["payload"] and isinstance(form["payload"], str):
@@ -44,7 +51,10 @@ def read_json(body: bytes) -> Json:
 
 
 def _keep_text(body: bytes) -> Json:
-    return {"body": body.decode("utf-8", "replace")}
+    text = body.decode("utf-8", "replace")
+    # U+0000 cannot be stored in text.
+    is_exact = b"\0" not in body and text.encode() == body
+    return {"body": text} if is_exact else {"body": text, "body_base64": b64encode(body).decode()}
 
 
 def find_field(payload: Json, name: str) -> Json:
