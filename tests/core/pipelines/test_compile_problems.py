@@ -43,6 +43,8 @@ A = {"uses": "a"}
         (pipeline(A, on=None, **{"on-hook": "job.faild"}), (*P, "on-hook"), "'job.failed'?"),
         (pipeline(A, from_plugin="aa"), (*P, "from_plugin"), "did you mean 'a'?"),
         (pipeline(A, execution_mode="sync"), (*P, "execution_mode"), "async, synchronous"),
+        (pipeline(A, name="a/b"), (*P, "name"), "cannot be part of a URL"),
+        (pipeline(A, name=".."), (*P, "name"), "cannot be part of a URL"),
         (pipeline(A, max_depth=-1), (*P, "max_depth"), "0 means no limit"),
         (pipeline(A, max_depth=True), (*P, "max_depth"), "0 means no limit"),
         (pipeline(A, **{"if": {"op": "eq"}}), (*P, "if"), "needs a value"),

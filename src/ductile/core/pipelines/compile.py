@@ -209,6 +209,10 @@ class _Header:
     def check(self, known: Known, sources: frozenset[str]) -> None:
         if "name" not in self.raw:
             self.report(("name",), "a pipeline needs a name")
+        elif "/" in self.name or self.name in (".", ".."):
+            # It is one part of a path in the API: such a pipeline could not be started.
+            allowed = ("a name without `/`, other than `.` and `..`",)
+            self.report(("name",), "the name cannot be part of a URL", self.name, allowed)
         if ("on" in self.raw) == ("on-hook" in self.raw):
             self.report((), "a pipeline requires either on or on-hook")
         if self.hook is not None and self.hook not in HOOKS:
