@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
+import ductile
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines import pg_notify
@@ -184,3 +188,25 @@ def test_sqlite_needs_no_notice_watch(ledger: Ledger) -> None:
     if isinstance(ledger, PostgresLedger):
         pytest.skip("nodes share a database")
     assert not ledger.watch_notices(lambda: False)
+
+
+def test_every_topic_of_the_source_is_known() -> None:
+    """A topic that is missing from the list could not be subscribed to."""
+    dynamic = {"self._topic", "core.build_topic(row[1])"}
+    seen = set()
+    for path in sorted(Path(ductile.__file__).parent.rglob("*.py")):
+        source = path.read_text()
+        for call in ast.walk(ast.parse(source)) if "Notice(" in source else ():
+            if not isinstance(call, ast.Call) or ast.unparse(call.func) != "Notice":
+                continue
+            text = ast.unparse(call.args[0])
+            seen.add(text)
+            if text in dynamic:
+                continue
+            module = import_module(f"ductile.{'.'.join(_module_name(path))}")
+            assert notices.is_topic(eval(text, vars(module))), (path, text)
+    assert dynamic < seen
+
+
+def _module_name(path: Path) -> tuple[str, ...]:
+    return path.relative_to(Path(ductile.__file__).parent).with_suffix("").parts

@@ -13,12 +13,14 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
+from ductile.core.jobs.commands import HANDLE
+from ductile.core.jobs.plugin_protocol import envelope_of, without_nul
 from ductile.core.jobs.state_machine import ENDED, ENDED_BADLY
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.dispatch.workers import CANCEL_GRACE
 from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
-from ductile.model import Cancellation, Job, JobStatus, Notice, SubmittedBy
+from ductile.model import Cancellation, Job, JobStatus, Json, Notice, SubmittedBy
 from ductile.operations import job_tree
 from ductile.store import notices
 from ductile.store.engines.api import Tx
@@ -162,7 +164,7 @@ class JobRetry:
         job = load_job(tx, self._job_id)
         if job.status not in ENDED_BADLY:
             raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
-        _check_runnable(self._compiled, job)
+        _check_runnable(tx, self._compiled, job)
         if not self._dry:
             attempts = self._compiled.tx_config.max_attempts(job.plugin, job.command)
             if not requeue.retry_job(tx, job, attempts, self._now):
@@ -181,6 +183,7 @@ class ReplayedJob:
 class JobReplay:
     """The transaction that creates a new job from the payload and context of a finished one.
 
+    A `payload` that is not None replaces the old one; for `handle` that of its event.
     Its workspace is cloned from that of the old job. It belongs to no scope: the steps that
     follow it in its pipeline run, the join of a split that the old job was in does not.
     """
@@ -192,9 +195,11 @@ class JobReplay:
         by: SubmittedBy,
         *,
         step: str | None = None,
+        payload: Json = None,
         dry: bool = False,
     ) -> None:
         self._compiled, self._job_id, self._step, self._dry = gateway.compiled, job_id, step, dry
+        self._payload = payload
         self._by, self._now = by, gateway.clock.now()
         self._id, self._event_id = gateway.entropy.uuid(), gateway.entropy.uuid()
 
@@ -203,7 +208,7 @@ class JobReplay:
         job = load_job(tx, old)
         if job.status not in ENDED:
             raise Refused(f"job {old} is {job.status}; it can be replayed when it has ended")
-        _check_runnable(self._compiled, job)
+        _check_runnable(tx, self._compiled, job)
         if not self._dry:
             self._write(tx, job)
         return ReplayedJob(None if self._dry else self._id, old)
@@ -215,7 +220,7 @@ class JobReplay:
             id=self._id,
             plugin=job.plugin,
             command=job.command,
-            payload=orjson.dumps(job.payload).decode(),
+            payload=orjson.dumps(self._payload_column(job)).decode(),
             max_attempts=tx_config.max_attempts(job.plugin, job.command),
             submitted_by=self._by.value,
             dedupe_key=None,
@@ -244,9 +249,15 @@ class JobReplay:
         queued = Notice("jobs", "job.queued", body)
         notices.post(tx, queued, self._now, job_id=self._id, plugin=job.plugin)
 
+    def _payload_column(self, job: Job) -> Json:
+        if self._payload is None:
+            return job.payload
+        new = without_nul(self._payload)
+        return {**envelope_of(job.payload), "payload": new} if job.command == HANDLE else new
 
-def _check_runnable(compiled: CompiledConfig, job: Job) -> None:
-    """Raise `Refused` for a job whose plugin or step is no longer configured."""
+
+def _check_runnable(tx: Tx, compiled: CompiledConfig, job: Job) -> None:
+    """Raise `Refused` for a job whose plugin or step is not configured, or that exceeds a limit."""
     router = compiled.tx_config.router
     lost = job.pipeline and router.lost(job.pipeline, job.step_path, job.plugin, job.command)
     if lost:
@@ -254,6 +265,11 @@ def _check_runnable(compiled: CompiledConfig, job: Job) -> None:
     gone = compiled.gone(job.plugin)
     if gone is not None:
         raise Refused(f"{gone}: job {job.id} belongs to plugin {job.plugin}")
+    row = tx.one("context", id=job.entered_context_id or "")
+    context = orjson.loads(row[0]) if row else {}
+    exceeded = router.exceeded_limit(job.pipeline, job.hops, context)
+    if exceeded:
+        raise Refused(f"job {job.id} may not run: {exceeded}")
 
 
 def find_step_job(tx: Tx, job_id: str, step: str) -> str:

@@ -11,6 +11,25 @@ from ductile.core.jobs.limits import fitting
 from ductile.model import Notice
 from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
 
+TOPICS = (
+    "jobs",
+    "pipelines",
+    "events",
+    "breakers",
+    "relay",
+    "gateway:messages",
+    "gateway:violations",
+    "gateway:capabilities",
+    "gateway:webhooks",
+)
+TOPIC_PREFIXES = ("agent:", "session:")
+"""The topics of one agent and of one session: `agent:ID:scheduled`, `session:ID`."""
+
+
+def is_topic(name: str) -> bool:
+    """Whether notices may have this topic."""
+    return name in TOPICS or name.startswith(TOPIC_PREFIXES)
+
 
 def post(
     tx: Tx, notice: Notice, now: datetime, *, job_id: str | None = None, plugin: str | None = None

@@ -131,6 +131,10 @@ def test_replay_runs_a_step_with_its_original_input(flow: CliRunner) -> None:
         assert executed_steps(flow).count("wide.0.good") == 3
         assert executed_steps(flow).count("last") == 2
         assert flow("job", "replay", root, "--step", "nope", "--json").json["code"] == "not_found"
+        other = flow("job", "replay", root, "--payload", '{"who": "eve"}', "--json").json["job_id"]
+        shown = flow("job", "inspect", other, "--json").json["payload"]
+        assert (shown["type"], shown["payload"]) == ("fan.go", {"who": "eve"})
+        assert flow("job", "replay", root, "--payload", "null", "--json").json["code"] == "usage"
     nodes = flow("job", "inspect", good["job_id"], "--json").json
     assert (nodes["replay_of"], nodes["submitted_by"]) == (before["wide.0.good"]["job_id"], "cli")
     assert nodes["payload"] == flow("job", "inspect", nodes["replay_of"], "--json").json["payload"]

@@ -89,6 +89,18 @@ def test_topics_are_filtered(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -
         assert subscriber.next()["event"] == "job.queued"
 
 
+@pytest.mark.parametrize(
+    ("query", "part"),
+    [("nope", "topics: jobs, "), ("jobs,job", "did you mean 'jobs'?"), ("jobs&topic=x", "'x'")],
+)
+def test_unknown_topic_is_refused_with_the_known_ones(
+    api: ApiHarness, query: str, part: str
+) -> None:
+    answer = api.ask("GET", f"/events?topic={query}")
+    assert (answer.status, answer.slug) == (400, "usage")
+    assert part in answer.json["error"]
+
+
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", "1-2-3", "1-", "1-x", "9" * 40])
 def test_invalid_cursor_is_refused(api: ApiHarness, last: str) -> None:
     assert api.ask("GET", "/events", headers={"Last-Event-ID": last}).status == 400
@@ -200,7 +212,7 @@ def test_error_names_the_invalid_cursor(api: ApiHarness) -> None:
 def _post(api: ApiHarness, *sizes: int) -> None:
     now = api.gateway.clock.now()
     for size in sizes:
-        notice = Notice("large", "sized", {"text": "x" * size})
+        notice = Notice("session:large", "sized", {"text": "x" * size})
         api.gateway.ledger.write(lambda tx, notice=notice: notices.post(tx, notice, now))
 
 
@@ -229,7 +241,7 @@ def test_large_events_are_sent_in_small_batches(
 
     monkeypatch.setattr(events, "_encode", noted)
     _post(api, *[events.MAX_BATCH_BYTES // 3] * 7)
-    with subscribed(api, f"?topic=large&after={start}") as subscriber:
+    with subscribed(api, f"?topic=session:large&after={start}") as subscriber:
         sizes = [len(subscriber.next()["data"]["data"]["text"]) for _ in range(7)]
     assert sizes == [events.MAX_BATCH_BYTES // 3] * 7
     assert max(written) <= events.MAX_BATCH_BYTES

@@ -45,7 +45,7 @@ def post(api: ApiHarness, name: str, pause: float) -> None:
     now = api.gateway.clock.now()
 
     def work(tx: Tx) -> None:
-        notices.post(tx, Notice("numbers", name, {}), now)
+        notices.post(tx, Notice("session:numbers", name, {}), now)
         time.sleep(pause)
 
     api.gateway.ledger.write(work)
@@ -62,8 +62,8 @@ def post_many(nodes: Nodes, prefix: str) -> set[str]:
 
 def test_both_nodes_stream_the_same_events_in_the_same_order(nodes: Nodes) -> None:
     with (
-        subscribed(nodes[0], "?topic=numbers") as one,
-        subscribed(nodes[1], "?topic=numbers") as two,
+        subscribed(nodes[0], "?topic=session:numbers") as one,
+        subscribed(nodes[1], "?topic=session:numbers") as two,
     ):
         posted = post_many(nodes, "live")
         received = [[subscriber.next()["event"] for _ in range(COUNT)] for subscriber in (one, two)]
@@ -74,13 +74,16 @@ def test_both_nodes_stream_the_same_events_in_the_same_order(nodes: Nodes) -> No
 def test_stream_resumes_on_another_node_without_gaps_or_repeats(
     nodes: Nodes,
 ) -> None:
-    with subscribed(nodes[0], "?topic=numbers") as subscriber, ThreadPoolExecutor(1) as pool:
+    with (
+        subscribed(nodes[0], "?topic=session:numbers") as subscriber,
+        ThreadPoolExecutor(1) as pool,
+    ):
         posting = pool.submit(post_many, nodes, "hop")
         received = [subscriber.next()]
         while len(received) < COUNT:
             last = received[-1]["id"]
             node = nodes[len(received) % 2]
-            with subscribed(node, "?topic=numbers", Last_Event_ID=last) as again:
+            with subscribed(node, "?topic=session:numbers", Last_Event_ID=last) as again:
                 received += [again.next() for _ in range(min(23, COUNT - len(received)))]
         posted = posting.result()
     names = [event["event"] for event in received]
@@ -102,7 +105,9 @@ def test_cursor_of_notices_is_valid_on_every_node(nodes: Nodes) -> None:
     def all_told() -> bool:
         nonlocal cursor
         page = nodes[len(names) % 2].ask("GET", f"/notices?after={cursor}").json
-        names.extend(notice["type"] for notice in page["notices"] if notice["topic"] == "numbers")
+        names.extend(
+            notice["type"] for notice in page["notices"] if notice["topic"] == "session:numbers"
+        )
         cursor = page["cursor"]
         return len(names) >= len(posted)
 

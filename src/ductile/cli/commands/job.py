@@ -19,7 +19,14 @@ from ductile.cli.display import (
     print_jobs,
     print_reload_hint,
 )
-from ductile.cli.options import PLUGIN, STATUS, check_plugin, limit_option, resolve_job_id
+from ductile.cli.options import (
+    PLUGIN,
+    STATUS,
+    check_plugin,
+    limit_option,
+    read_json,
+    resolve_job_id,
+)
 
 job = Noun("job", "List, inspect, retry, cancel and replay jobs.")
 job.add_command(logs)
@@ -224,13 +231,18 @@ def _show_cancel(result: Row) -> None:
 @job.write("replay")
 @ID
 @click.option("--step", metavar="S", help="Replay the job of this step in the same graph.")
-def replay(context: CommandContext, typed_id: str, step: str | None) -> None:
+@click.option("--payload", metavar="JSON|@FILE|-", help="Use this payload instead.")
+def replay(context: CommandContext, typed_id: str, step: str | None, payload: str | None) -> None:
     """Create a new job from an old job's input.
 
     The new job has the payload, context and workspace of the old one. The pipeline steps that
     follow run as well; a split that contained the old job is not joined a second time.
+    --payload replaces the payload; for a handle job, that of its event.
     """
-    result = _post(context, typed_id, "replay", {"step": step} if step else None)
+    body: dict[str, Any] = {} if step is None else {"step": step}
+    if payload is not None:
+        body["payload"] = read_json(payload)
+    result = _post(context, typed_id, "replay", body)
     context.show(result, _show_replay)
 
 

@@ -41,6 +41,7 @@ from types import MappingProxyType
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import MAX_HOPS
+from ductile.core.pipelines.baggage import depth_at, depth_limit
 from ductile.core.pipelines.compile import Compiled, Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
 from ductile.core.pipelines.hooks import RootEnd, hook_payload, hook_signals
@@ -91,6 +92,11 @@ class Router:
             return None
         now = f"{node.plugin}.{node.command}" if node.plugin else "a split"
         return f"step {step_path} of pipeline {pipeline} is now {now}, not {plugin}.{command}"
+
+    def exceeded_limit(self, pipeline: str, hops: int, context: Mapping[str, Json]) -> str | None:
+        """The limit that an existing job exceeds, if any; `context` is what it entered with."""
+        found = self.pipelines.get(pipeline) if pipeline else None
+        return self._over(found, hops, depth_at(context, hops), depth_limit(context))
 
     def route(self, done: Done, events: Sequence[Event]) -> Routing:
         """Where a succeeded job's events go: the next step, routes, other pipelines."""
@@ -285,7 +291,7 @@ class Router:
             pipeline=pipeline,
             step_path=step.path,
             branch=entry.branch,
-            dead=self._over(self.pipelines.get(pipeline), entry),
+            dead=self._over(self.pipelines.get(pipeline), entry.hops, entry.depth, entry.max_depth),
         )
 
     def _routed(self, plugin: str, entry: Entry) -> SpawnJob:
@@ -297,17 +303,19 @@ class Router:
             parent_job_id=entry.parent_job_id,
             hops=entry.hops,
             dedupe_key=entry.event.dedupe_key,
-            dead=self._over(None, entry),
+            dead=self._over(None, entry.hops),
         )
 
-    def _over(self, pipeline: Pipeline | None, entry: Entry) -> str | None:
+    def _over(
+        self, pipeline: Pipeline | None, hops: int, depth: int = 1, max_depth: int = 0
+    ) -> str | None:
         """The limit that a job at this place would exceed, if any."""
         limit = self.max_hops
         if pipeline is not None:
-            if 0 < entry.max_depth < entry.depth:
-                return f"step {entry.depth} of its pipeline exceeds max_depth {entry.max_depth}"
-            limit = max(pipeline.hop_limit(limit), entry.max_depth)
-        return f"hop {entry.hops} exceeds the limit of {limit}" if entry.hops > limit else None
+            if 0 < max_depth < depth:
+                return f"step {depth} of its pipeline exceeds max_depth {max_depth}"
+            limit = max(pipeline.hop_limit(limit), max_depth)
+        return f"hop {hops} exceeds the limit of {limit}" if hops > limit else None
 
 
 def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS) -> Router:

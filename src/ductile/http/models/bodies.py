@@ -21,6 +21,7 @@ from ductile.http.models.fields import (
     FieldType,
     OneOf,
     Payload,
+    PresentJson,
     RequestModel,
     Timestamp,
 )
@@ -68,6 +69,9 @@ class PipelineStartBody(TriggerBody):
 
 class ReplayBody(ActionBody):
     step: Text = Field(None, description="Replay the job of this step instead.")
+    payload: Annotated[Any, PresentJson()] = Field(
+        None, description="Another payload, for a `handle` job that of its event."
+    )
 
 
 class JobSelector(RequestModel):
@@ -93,6 +97,9 @@ class JobSelector(RequestModel):
         names = ", ".join(cls.model_fields)
         if not isinstance(value, dict) or not value:
             raise ValueError(f"must name at least one of {names}")
+        # A key that is null selects more jobs than the caller means.
+        if None in value.values():
+            raise ValueError("must not contain null")
         if any("\0" in text for text in value.values() if isinstance(text, str)):
             raise ValueError("must not contain U+0000")
         return value

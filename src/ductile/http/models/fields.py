@@ -1,7 +1,7 @@
 """Field types of the request models: each parses one value and describes it as JSON Schema.
 
 A parser raises `ValueError` with a message that follows the field's name: "must be ...". In a body
-null means the same as an absent key.
+null means the same as an absent key, except for a flag: one that is null was meant to be set.
 """
 
 from __future__ import annotations
@@ -175,9 +175,9 @@ class BodyFlag(FieldType):
     schema: Schema = {"type": "boolean"}
 
     def parse(self, value: Any) -> bool:
-        if not isinstance(value, bool | None):
+        if not isinstance(value, bool):
             raise ValueError("must be true or false")
-        return bool(value)
+        return value
 
 
 class BodyInteger(FieldType):
@@ -218,6 +218,15 @@ class Payload(FieldType):
 
     def parse(self, value: Any) -> Any:
         return {} if value is None else value
+
+
+class PresentJson(FieldType):
+    """Any JSON value but null, which would be taken for an absent key."""
+
+    def parse(self, value: Any) -> Any:
+        if value is None:
+            raise ValueError("must not be null; leave it out instead")
+        return value
 
 
 class AnyJson(FieldType):

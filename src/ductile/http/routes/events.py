@@ -19,6 +19,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.core.values.redact import Redactor
+from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, UsageError
 from ductile.http.middleware.auth import reauthorize
 from ductile.http.middleware.context import app_context_of
@@ -51,15 +52,28 @@ async def stream_events(request: Request, query: EventQuery) -> Response:
     services, subscribers = services_of(request), app_context_of(request).subscribers
     header = request.headers.get("last-event-id")
     last = header or query.after
-    # The whole text as well: an agent's id, and so its topic, may contain a comma.
-    topics = {topic for text in query.topic for topic in (text, *text.split(",")) if topic}
+    topics = frozenset(topic for text in query.topic for topic in _read_topics(text))
     newest = await read_ledger(services, stored.last_position)
     name = "Last-Event-ID" if header else "after"
     position = newest if last is None else _resume(parse_position(last, name), newest)
     if not subscribers.enter():
         raise TooManySubscribers("too many event stream subscribers")
-    stream = _stream(request, frozenset(topics), position)
+    stream = _stream(request, topics, position)
     return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
+
+
+def _read_topics(text: str) -> list[str]:
+    """Return the topics in a query parameter; an unknown one would never have an event."""
+    topics = [topic for topic in text.split(",") if topic]
+    # An agent's id, and so its topic, may contain a comma.
+    if stored.is_topic(text):
+        return [text, *topics]
+    for topic in topics:
+        if not stored.is_topic(topic):
+            known = ", ".join((*stored.TOPICS, "agent:ID:scheduled", "session:ID"))
+            close = did_you_mean(topic, stored.TOPICS)
+            raise UsageError(f"unknown topic {topic!r}{close}; topics: {known}")
+    return topics
 
 
 def parse_position(cursor: str, name: str) -> Position:

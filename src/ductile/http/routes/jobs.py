@@ -127,9 +127,19 @@ async def retry_job(request: Request, body: ActionBody) -> Response:
 
 
 async def replay_job(request: Request, body: ReplayBody) -> Response:
-    """`POST /job/{job_id}/replay`: Queue a new job with the payload and context of an old one."""
+    """`POST /job/{job_id}/replay`: Queue a new job with the payload and context of an old one.
+
+    With `payload` the new job has this payload instead.
+    """
     services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
-    replay = JobReplay(services, job_id, submitted_by(request), step=body.step, dry=dry_run)
+    replay = JobReplay(
+        services,
+        job_id,
+        submitted_by(request),
+        step=body.step,
+        payload=body.payload,
+        dry=dry_run,
+    )
     work = run_once(request, replay, ReplayedJob, dry_run=dry_run)
     done = await run_transaction(services, work, dry_run=dry_run)
     plan = {"replay_of": done.replay_of}
