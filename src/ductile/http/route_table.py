@@ -14,7 +14,6 @@ from ductile.http.requests import InvalidJson
 from ductile.http.routes import (
     analytics,
     discovery,
-    docs,
     events,
     facts,
     healthz,
@@ -26,9 +25,9 @@ from ductile.http.routes import (
     schedules,
     system,
     tokens,
-    ui,
 )
 from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
+from ductile.http.routes.pages import docs, ui
 
 _get, _post, _delete = (partial(Endpoint, method) for method in ("GET", "POST", "DELETE"))
 _KEY = ("Idempotency-Key",)

@@ -23,7 +23,8 @@ from tests.core.agents.test_decision_log import LOG
 from tests.http import contract
 from tests.http.client import Client
 from tests.http.harness import CONFIG, ECHO, Answer, ApiHarness, running_api
-from tests.http.routes.test_ui import cookie_of, log_in, page_headers
+from tests.http.routes.pages.test_ui import cookie_of, log_in, page_headers
+from tests.waiting import WAIT_LIMIT
 
 FACT = ECHO.replace('"result":"done"', '"result":"done","state_updates":{"n":1}')
 FAIL = "#!/bin/sh\nexit 78\n"
@@ -181,6 +182,7 @@ def use_webhooks(api: ApiHarness) -> None:
     act(api, "/gateway/deliveries/discard")
     act(api, f"/gateway/deliveries/{received.json['delivery_id']}/retry")
     with closing(apsw.Connection(str(api.root / "data/state.db"))) as db:
+        db.set_busy_timeout(int(WAIT_LIMIT * 1000))
         db.execute("UPDATE webhook_deliveries SET status = 'dead' WHERE owner IS NULL")
     act(api, f"/gateway/deliveries/{received.json['delivery_id']}/discard")
     path = f"/gateway/webhook-configs/{target}"

@@ -39,6 +39,7 @@ BOUNDS = {
     ("job_queue", "schedule_id"): LONGEST_NAME,
     ("job_queue", "pipeline"): LONGEST_NAME,
     ("job_queue", "step_path"): LONGEST_STEP_PATH,
+    ("scopes", "pipeline"): LONGEST_NAME,
     ("job_log", "plugin"): PLUGIN,
     ("plugin_state", "plugin_name"): LONGEST_NAME,
     ("plugin_facts", "plugin_name"): LONGEST_NAME,

@@ -62,6 +62,7 @@ PATH_PARAMETERS = {
     "job_id": "A job's id.",
     "name": "A pipeline's name.",
     "instance_id": "The id of a pipeline run.",
+    "run_id": "The id of a pipeline run.",
     "schedule": "The id of a schedule.",
     "which": "A token's id or name.",
     "relay_id": "The id of a relayed event.",

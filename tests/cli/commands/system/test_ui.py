@@ -9,7 +9,7 @@ import pytest
 from ductile.cli import main
 from tests.cli.runner import CliRunner
 from tests.http.harness import CONFIG, running_api
-from tests.http.routes.test_ui import log_in
+from tests.http.routes.pages.test_ui import log_in
 
 
 def test_address_logs_in_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,6 +36,7 @@ def test_browser_is_opened_on_a_desktop_only(
 def test_disabled_api_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     config = CONFIG.replace("enabled: true", "enabled: false")
     with running_api(config, working=False) as api:
+        capsys.readouterr()
         assert main(["ui", "--json", "--config", str(api.root)]) == 1
         assert "api.enabled: true" in json.loads(capsys.readouterr().out)["error"]
 

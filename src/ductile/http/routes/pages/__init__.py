@@ -1,0 +1,1 @@
+"""Pages for people: the API documentation and the dashboard."""
