@@ -230,12 +230,11 @@ def init(request: Request) -> Response:
 
 def report(request: Request) -> Response:
     state = Calendar(request).session.state
-    if not state.get("refresh_token") and not state.get("access_token"):
-        raise oauth2.Unauthorized("the plugin is not authorized yet")
+    authorization = oauth2.describe_authorization(state)
     if not state.get("synced_at"):
-        return Response("authorized; no sync yet")
+        return Response(f"{authorization}; no sync yet")
     ago = max(0, int(time.time() - state["synced_at"]))
-    return Response(f"authorized; last change {ago} s ago")
+    return Response(f"{authorization}; last change {ago} s ago")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ class Sync:
         self.full: int = state.get("full") or 1
         self.synced_at: float | None = state.get("synced_at")
         self.began: float | None = state.get("began")
+        self.read_from: float | None = state.get("read_from")
+        """Events that ended before this time were never read."""
+        self.dropped_until: float = state.get("dropped_until") or 0.0
+        """Events that end by this time may have been dropped, because the state is limited."""
         self.quiet = self.synced_at is None and not config.get("emit_existing")
         """Events that exist at the first sync are not emitted."""
         self.changes: list[tuple[str, dict[str, Any]]] = []
@@ -46,11 +50,13 @@ class Sync:
         else:
             from datetime import UTC, datetime
 
-            earliest = (self.began or self._now) - read_past_days(self._config) * 86_400
-            query["timeMin"] = datetime.fromtimestamp(int(earliest), UTC).isoformat()
+            query["timeMin"] = datetime.fromtimestamp(self._get_earliest(), UTC).isoformat()
         if self.page_token:
             query["pageToken"] = self.page_token
         return query
+
+    def _get_earliest(self) -> int:
+        return int((self.began or self._now) - read_past_days(self._config) * 86_400)
 
     def restart(self) -> None:
         """Start a full sync; known events are not emitted again."""
@@ -77,6 +83,8 @@ class Sync:
             raise Failure("Google returned no sync token")
         if not self.sync_token:
             self._cancel_missing()
+            if self.read_from is None:
+                self.read_from = self._get_earliest()
         if items or self.synced_at is None:
             self.synced_at = self.began
         self.sync_token, self.page_token, self.began = document["nextSyncToken"], None, None
@@ -84,13 +92,17 @@ class Sync:
 
     def state(self) -> dict[str, Any]:
         """The state for the next run."""
+        known = _trim(self.known)
+        dropped = [_to_seconds(self.known[id][2]) for id in self.known.keys() - known.keys()]
         return {
-            "known": _trim(self.known),
+            "known": known,
             "sync_token": self.sync_token,
             "page_token": self.page_token,
             "full": self.full,
             "began": self.began,
             "synced_at": self.synced_at,
+            "read_from": self.read_from,
+            "dropped_until": max([self.dropped_until, *dropped]),
         }
 
     def _process_event(self, event: Mapping[str, Any]) -> None:
@@ -101,7 +113,8 @@ class Sync:
             self._process_cancelled(event, known)
         else:
             payload = _build_payload(event)
-            kind = "updated" if known is not None or self._is_old(event) else "created"
+            existed = known is not None or self._was_dropped(event, payload)
+            kind = "updated" if existed else "created"
             self._remember(event, payload, cancelled=False)
             self._add_change(kind, payload)
 
@@ -142,10 +155,19 @@ class Sync:
         if not self.quiet:
             self.changes.append((kind, payload))
 
-    def _is_old(self, event: Mapping[str, Any]) -> bool:
-        """Whether an unknown event was created before the last sync; past ones are dropped."""
-        since = self.synced_at
-        return since is not None and _to_seconds(event.get("created")) < since - SLACK
+    def _was_dropped(self, event: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
+        """Whether an unknown event existed before, but is not stored.
+
+        An early `created` is not enough: an invitation, an import or a move to this calendar keeps
+        the time at which the event was first created elsewhere.
+        """
+        if self.synced_at is None or _to_seconds(event.get("created")) >= self.synced_at - SLACK:
+            return False
+        end = _to_seconds(payload["end"])
+        if end <= self.dropped_until:
+            return True
+        # The end of a series is that of its first date, so it says nothing about the others.
+        return not event.get("recurrence") and end < (self.read_from or 0.0)
 
 
 def _build_payload(event: Mapping[str, Any]) -> dict[str, Any]:

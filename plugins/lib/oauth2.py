@@ -7,6 +7,10 @@ A provider that rotates refresh tokens invalidates the old one when it issues a 
 gateway stores the state of a job only if the job succeeds. So after a rotation the job must
 succeed, whatever fails: `keep_tokens` ensures that, and reports the failure in the result and in
 an error log line. A run that did not rotate its refresh token fails like any other job.
+
+For the same reason the first run whose refresh token is rejected, after earlier ones were accepted,
+succeeds: it stores `rejected_at`, so that `describe_authorization`, which sends no request, reports
+it. Later runs try again, and fail.
 """
 
 from __future__ import annotations
@@ -59,6 +63,8 @@ class Session:
         self.state: dict[str, Any] = dict(state)
         self.rotated = False
         """Whether this run has a refresh token that is not stored yet."""
+        self.newly_rejected = False
+        """Whether the provider rejects a refresh token for the first time since it worked."""
         self._renewed = False
         self.now = now
         self._renew = renew
@@ -77,7 +83,15 @@ class Session:
             raise Unauthorized("the plugin is not authorized yet")
         if self._renewed:
             raise Unauthorized("the provider rejects a token that it has just issued")
-        self.accept(self._renew(refresh_token))
+        try:
+            grant = self._renew(refresh_token)
+        except Unauthorized:
+            worked = self.state.get("token_expiry") is not None
+            self.newly_rejected = worked and not self.state.get("rejected_at")
+            if self.newly_rejected:
+                self.state["rejected_at"] = int(self.now)
+            raise
+        self.accept(grant)
         return str(self.state["access_token"])
 
     def accept(self, grant: Grant) -> None:
@@ -87,6 +101,7 @@ class Session:
         if grant.refresh_token is not None:
             self.rotated = grant.refresh_token != self.state.get("refresh_token")
             self.state["refresh_token"] = grant.refresh_token
+        self._forget_rejection()
         self._renewed = True
 
     def finish_authorization(self, grant: Grant) -> None:
@@ -104,6 +119,12 @@ class Session:
         if self.state.get("adopted") != adopted:
             self.state.update({"access_token": None, "token_expiry": None, **given})
             self.state["adopted"] = adopted
+            self._forget_rejection()
+
+    def _forget_rejection(self) -> None:
+        if "rejected_at" in self.state:
+            # The state is merged: a key that is missing would keep its value.
+            self.state["rejected_at"] = None
 
 
 def keep_tokens(session: Session, work: Callable[[], Response]) -> Response:
@@ -127,6 +148,8 @@ def keep_tokens(session: Session, work: Callable[[], Response]) -> Response:
         response = Response(f"{limited}; nothing is fetched until then", state=state)
         response.log("warn", str(limited))
     except Exception as error:
+        if session.newly_rejected:
+            return _report_rejection(session, error)
         if not session.rotated:
             raise
         known = isinstance(error, Failure)
@@ -139,6 +162,30 @@ def keep_tokens(session: Session, work: Callable[[], Response]) -> Response:
         if isinstance(error, Failure) and error.details:
             response.log("error", error.details)
     return response
+
+
+def _report_rejection(session: Session, error: Exception) -> Response:
+    response = Response(str(error), state=session.state)
+    response.log("error", str(error))
+    if isinstance(error, Failure) and error.details:
+        response.log("error", error.details)
+    return response
+
+
+def describe_authorization(state: Mapping[str, Any]) -> str:
+    """What the state says about the authorization, for `health`.
+
+    Raises `Unauthorized` if there are no tokens, or if the provider has rejected them.
+    """
+    if not state.get("refresh_token") and not state.get("access_token"):
+        raise Unauthorized("the plugin is not authorized yet")
+    if state.get("rejected_at"):
+        from datetime import UTC, datetime
+
+        moment = datetime.fromtimestamp(state["rejected_at"], UTC).isoformat(timespec="seconds")
+        raise Unauthorized(f"the provider has rejected the refresh token since {moment}")
+    worked = state.get("token_expiry") is not None
+    return "authorized" if worked else "tokens are configured, but were not used yet"
 
 
 def check_wait(state: Mapping[str, Any], now: float) -> Response | None:

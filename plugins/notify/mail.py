@@ -52,7 +52,7 @@ class Mail(Channel):
         listed = to if isinstance(to, list) else [to]
         if not 0 < len(listed) <= MAX_RECIPIENTS:
             raise ConfigError(f"channel {name}: to must list 1 to {MAX_RECIPIENTS} recipients")
-        self._recipients = [self._parse_address(one, "to") for one in listed]
+        self._recipients = list(dict.fromkeys(self._parse_address(one, "to") for one in listed))
         if self.has("reply_to"):
             self._parse_address(settings["reply_to"], "reply_to")
         self._server: smtplib.SMTP | None = None

@@ -103,8 +103,9 @@ class Run:
         channel = self.channels[waiting.channel]
         failure: Failure | None = None
         fresh = self.outbox.fresh
-        for unit in channel.split_units(waiting.message):
-            key = make_key(waiting.message, channel.name, unit)
+        units = channel.split_units(waiting.message)
+        for index, unit in enumerate(units):
+            key = make_key(waiting.message, channel.name, unit, units[:index].count(unit))
             if self.outbox.was_sent(key):
                 continue
             try:
@@ -131,11 +132,16 @@ class Run:
         self.outbox.keep(waiting)
 
 
-def make_key(message: Message, channel: str, unit: str) -> str:
-    """The idempotency key of a unit, equal for all its retries."""
+def make_key(message: Message, channel: str, unit: str, repetition: int) -> str:
+    """The idempotency key of a unit, equal for all its retries.
+
+    `repetition` counts the equal units before it, because a long text may repeat a part.
+    """
     import hashlib
 
-    parts = (message.id, channel, message.title, message.text, unit)
+    parts = [message.id, channel, message.title, message.text, unit]
+    if repetition:
+        parts.append(str(repetition))
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "replace")

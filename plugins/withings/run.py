@@ -327,9 +327,13 @@ def _fetch(request: Request, withings: Withings) -> Response:
 
 
 def refresh(request: Request) -> Response:
-    withings = Withings(request)
-    withings.session.renew()
-    return Response("the tokens were refreshed", state=withings.session.state)
+    session = Withings(request).session
+
+    def renew() -> Response:
+        session.renew()
+        return Response("the tokens were refreshed", state=session.state)
+
+    return oauth2.keep_tokens(session, renew)
 
 
 def authorize(request: Request) -> Response:
@@ -381,11 +385,10 @@ def init(request: Request) -> Response:
 
 def report(request: Request) -> Response:
     session = Withings(request).session
-    if not session.state.get("refresh_token") and not session.state.get("access_token"):
-        raise oauth2.Unauthorized("the plugin is not authorized yet")
+    authorization = oauth2.describe_authorization(session.state)
     known = session.state.get("latest") or {}
     newest = max((one["measured_at"] for one in known.values()), default="never")
-    return Response(f"authorized; newest reading: {newest}")
+    return Response(f"{authorization}; newest reading: {newest}")
 
 
 if __name__ == "__main__":

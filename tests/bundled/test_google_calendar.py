@@ -110,13 +110,56 @@ def test_past_event_missing_from_a_full_sync_is_not_cancelled(
         assert list_changes(running) == []
 
 
-def test_unknown_old_event_is_reported_as_updated(site: BundledSite, google: Google) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {
+            "recurrence": ["RRULE:FREQ=WEEKLY"],
+            "start": {"date": "2020-01-01"},
+            "end": {"date": "2020-01-02"},
+        },
+    ],
+    ids=["future", "series"],
+)
+def test_unknown_event_is_reported_as_created_although_it_is_old(
+    site: BundledSite, google: Google, fields: dict[str, Any]
+) -> None:
+    """An invitation has the time at which its organizer created the event."""
     connect(site, google)
     with site.running() as running:
         running.run(NAME)
-        google.put("ancient", created="2001-01-01T00:00:00.000Z")
+        google.put("invitation", created="2001-01-01T00:00:00.000Z", **fields)
         running.run(NAME)
-        assert list_changes(running) == [("updated", "ancient")]
+        assert list_changes(running) == [("created", "invitation")]
+
+
+def test_change_of_an_event_that_was_not_read_is_reported_as_updated(
+    site: BundledSite, google: Google
+) -> None:
+    connect(site, google)
+    past = {"start": {"date": "2020-01-01"}, "end": {"date": "2020-01-02"}}
+    with site.running() as running:
+        running.run(NAME)
+        google.put("past", created="2001-01-01T00:00:00.000Z", **past)
+        running.run(NAME)
+        assert list_changes(running) == [("updated", "past")]
+
+
+def test_change_of_a_dropped_event_is_reported_as_updated(
+    site: BundledSite, google: Google
+) -> None:
+    connect(site, google)
+    site.mutate(f"{NAME}/sync.py", "MAX_KNOWN = 600_000", "MAX_KNOWN = 400")
+    for year in range(2031, 2041):
+        end = {"dateTime": f"{year}-02-08T11:00:00+01:00"}
+        google.put(f"e{year}", created="2001-01-01T00:00:00.000Z", end=end)
+    with site.running() as running:
+        running.run(NAME)
+        assert "e2031" not in get_state(running, NAME)["known"]
+        google.put("e2031", summary="Moved")
+        running.run(NAME)
+        assert list_changes(running) == [("updated", "e2031")]
 
 
 def test_cancelled_date_of_a_series_is_reported(site: BundledSite, google: Google) -> None:

@@ -379,6 +379,27 @@ def test_sent_parts_are_not_sent_again(site: BundledSite, providers: Providers) 
     assert lines == ["**test**", *text.split("\n")]
 
 
+@pytest.mark.parametrize("channel", [name for name in CHANNELS if name != "email"])
+def test_equal_parts_of_a_long_text_are_all_sent(
+    site: BundledSite, providers: Providers, channel: str
+) -> None:
+    site.use("notify", {"channels": [providers.settings(channel)]})
+    text = "x" * (9_000 if channel.startswith("discord") else 16_000)
+    done = site.direct("notify", "handle", payload={"text": text})
+    assert done.response["status"] == "ok"
+    received = providers.received(channel)
+    assert "".join(received).count("x") == len(text)
+    assert len(received) > len(set(received))
+    again = site.direct(
+        "notify",
+        "handle",
+        payload={"text": text},
+        state=done.response["state_updates"],
+    )
+    assert again.response["result"].startswith("already sent")
+    assert providers.received(channel) == received
+
+
 # Secrets and health
 
 SECRETS = {

@@ -38,6 +38,16 @@ def test_mail_has_its_headers_and_text(site: BundledSite, providers: Providers) 
     assert mail.text.replace("\r\n", "\n") == "Zeile\n.\nEnde\nhttps://a.example/x\n"
 
 
+def test_recipient_that_is_listed_twice_gets_one_mail(
+    site: BundledSite, providers: Providers
+) -> None:
+    to = ["me@example.org", "Me <me@example.org>"]
+    site.use("notify", {"channels": [providers.settings("email", to=to)]})
+    with site.running() as running:
+        send_notification(running, HELLO)
+    assert len(providers.mail.mails) == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

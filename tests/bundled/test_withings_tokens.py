@@ -158,6 +158,29 @@ def test_refresh_without_a_reply_is_repeated(site: BundledSite, withings: Within
         assert records(running) == ["1"]
 
 
+@pytest.mark.parametrize("command", ["poll", "refresh"])
+def test_health_reports_a_rejected_refresh_token(
+    site: BundledSite, withings: Withings, command: str
+) -> None:
+    withings.life = 1
+    connect(site, withings)
+    refused = FakeReply({"status": 503, "error": "invalid refresh_token"})
+    with site.running() as running:
+        assert "not used yet" in get_response(running.run("withings", "health"))["result"]
+        assert running.run("withings", command)["status"] == "succeeded"
+        assert "authorized" in get_response(running.run("withings", "health"))["result"]
+        withings.next("/v2/oauth2", refused, refused)
+        first = running.run("withings", command)
+        assert get_response(first)["logs"][0]["level"] == "error"
+        health = running.run("withings", "health")
+        assert health["status"] == "failed"
+        assert "rejected the refresh token since 20" in health["last_error"]
+        assert running.run("withings", command)["status"] == "failed"
+        assert running.run("withings", command)["status"] == "succeeded"
+        assert running.run("withings", "health")["status"] == "succeeded"
+        assert get_state(running, "withings")["rejected_at"] is None
+
+
 def test_refresh_stores_new_tokens_without_using_them(
     site: BundledSite, withings: Withings
 ) -> None:
