@@ -360,12 +360,13 @@ def test_malformed_job_row_fails_only_itself(site: Site, script, column: str, va
         until(lambda: running.job("odd")["status"] not in ("queued", "running"))
 
 
-def test_job_row_of_an_unknown_plugin_fails_with_the_reason(site: Site, script) -> None:
+def test_job_row_of_a_disabled_plugin_ends_with_the_reason(site: Site, script) -> None:
     site.plugin("echo", OK)
+    site.plugin("off", OK, enabled=False)
     with site.running() as running:
-        script().insert("script-1", "nosuch")
+        script().insert("script-1", "off")
         job = running.ended("script-1")
-    assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
+    assert (job["status"], job["last_error"]) == ("dead", "plugin disabled")
 
 
 # State and facts

@@ -147,8 +147,7 @@ class Gateway(Services):
             last_boot.write_last_boot(self.state_dir, self.boot)
         for worker in self.outbox_workers.values():
             worker.recover()
-        if gone := self.config.settle():
-            self._log.warning("ended queued jobs of removed plugins", count=gone)
+        self.config.settle()
 
     # Start: the loops and the dispatcher
 

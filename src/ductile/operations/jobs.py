@@ -262,7 +262,7 @@ def _check_runnable(tx: Tx, compiled: CompiledConfig, job: Job) -> None:
     lost = job.pipeline and router.lost(job.pipeline, job.step_path, job.plugin, job.command)
     if lost:
         raise Refused(lost)
-    gone = compiled.gone(job.plugin)
+    gone = compiled.gone(job.plugin) or compiled.absence(job.plugin)
     if gone is not None:
         raise Refused(f"{gone}: job {job.id} belongs to plugin {job.plugin}")
     row = tx.one("context", id=job.entered_context_id or "")

@@ -68,7 +68,7 @@ def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> lis
     returned.
     """
     rows = tx.dicts("tripped_breakers", limit=MOST_BREAKERS)
-    here = [row for row in rows if compiled is None or compiled.gone(row["plugin"]) is None]
+    here = [row for row in rows if compiled is None or compiled.expects(row["plugin"])]
     return here[:limit]
 
 
@@ -156,6 +156,8 @@ def waits_for(
         return f"its retry is due at {row['next_retry_at']}"
     if gone := compiled.gone(name):
         return f"{gone}: the job ends unless another node that has the plugin claims it first"
+    if absence := compiled.absence(name):
+        return absence
     if name in compiled.held():
         refusal = compiled.registry.refusal(name)
         return f"plugin {name} is refused: {refusal.reason if refusal else ''}"

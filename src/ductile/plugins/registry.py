@@ -108,6 +108,8 @@ class Registry:
         default_factory=lambda: MappingProxyType({})
     )
     """By configured name, the keys of `config` that the manifest marks as secret or public."""
+    unavailable_roots: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Plugin roots that do not exist or cannot be read, and why."""
 
     def refusal(self, name: str) -> RefusedPlugin | None:
         """Why a plugin is not loaded; None if it is loaded, disabled or unknown.
@@ -158,6 +160,7 @@ class _PluginScan:
         self.refused: list[RefusedPlugin] = []
         self.shadowed: list[ShadowedPlugin] = []
         self.warnings: list[str] = []
+        self.unavailable_roots: dict[Path, str] = {}
         self._roots: set[Path] = set()
 
     def add_root(self, root: Path) -> None:
@@ -165,11 +168,13 @@ class _PluginScan:
             real, warning = locate_root(root, allow_symlinks=self.allow_symlinks)
             names = [] if real in self._roots else _list_names(real)
         except FileNotFoundError:
+            self.unavailable_roots[root] = "does not exist"
             self.warnings.append(
                 f"the plugin root {root} does not exist; create it, or correct plugin_roots"
             )
             return
         except (Untrusted, OSError) as error:
+            self.unavailable_roots[root] = "cannot be read"
             self.refused.append(RefusedPlugin(str(root), root, str(error)))
             return
         if warning:
@@ -277,6 +282,7 @@ def _bind(
         offered=MappingProxyType(offered),
         missing=MappingProxyType(_find_missing(disabled, scan, instances)),
         secret_marks=MappingProxyType(_find_marks(scan, instances)),
+        unavailable_roots=MappingProxyType(scan.unavailable_roots),
     )
 
 

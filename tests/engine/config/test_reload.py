@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from ductile import log
@@ -89,9 +90,11 @@ def test_a_running_job_of_a_plugin_that_is_removed_is_finished(site: Site) -> No
         assert site_run.ended(id)["status"] == "succeeded"
 
 
-def test_queued_jobs_of_a_plugin_that_is_removed_are_dead(site: Site) -> None:
+def test_queued_jobs_of_a_plugin_that_is_removed_are_dead(
+    site: Site, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     gate = site.gate()
-    site.settings["service"]["max_workers"] = 1
+    site.settings["service"] |= {"max_workers": 1, "log_level": "warn"}
     site.plugin("busy", gate.script() + OK)
     directory = site.plugin("echo", OK)
     with site.running() as site_run:
@@ -103,6 +106,9 @@ def test_queued_jobs_of_a_plugin_that_is_removed_are_dead(site: Site) -> None:
         reloaded(site, site_run)
         job = site_run.ended(id)
         assert (job["status"], job["last_error"]) == ("dead", "plugin removed")
+        logged = [orjson.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+        ended = [line["job_id"] for line in logged if line["message"] == "ended a queued job"]
+        assert ended == [id]
         gate.open()
         site_run.ended(blocker)
 

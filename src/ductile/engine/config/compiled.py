@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.models.plugin import PluginSettings
@@ -30,6 +31,7 @@ from ductile.store.tx_config import TxConfig
 
 CORE_RETRY = RetryPolicy(backoff_base=1.0)
 """Switches and relays only write to the ledger: one lost with its gateway is retried soon."""
+REMOVED = "plugin removed"
 INIT_PENDING = "its init has not run yet"
 """Why a plugin is not ready while its `init` is queued or running."""
 
@@ -111,11 +113,42 @@ class CompiledConfig:
         """The plugins whose jobs this node can run."""
         return frozenset({*self.plans, SWITCH_PLUGIN, RELAY_PLUGIN})
 
+    def claimable(self) -> frozenset[str]:
+        """The plugins whose jobs this node can run, or end because they never will."""
+        return self.known() | self.registry.disabled | self.registry.offered.keys()
+
+    def expects(self, plugin: str) -> bool:
+        """Whether the configuration has this plugin, loaded or refused."""
+        return plugin in self.plans or plugin.startswith(CORE_PREFIX) or plugin in self.held()
+
     def gone(self, plugin: str) -> str | None:
-        """Why queued jobs of this plugin will never run; None if they will."""
-        if plugin in self.plans or plugin in self.held() or plugin.startswith(CORE_PREFIX):
+        """Why queued jobs of this plugin end without being run; None if they run or wait."""
+        if self.expects(plugin):
             return None
-        return "plugin disabled" if plugin in self.registry.disabled else "plugin removed"
+        if plugin in self.registry.disabled:
+            return "plugin disabled"
+        return REMOVED if plugin in self.registry.offered else None
+
+    def absence(self, plugin: str) -> str | None:
+        """Why the jobs of a plugin wait that no root has; None for every other plugin."""
+        if self.expects(plugin) or self.gone(plugin) is not None:
+            return None
+        roots = self.registry.unavailable_roots.items()
+        cause = ", ".join(f"{root} {reason}" for root, reason in roots)
+        return f"no plugin root has a plugin named {plugin}{f': {cause}' if cause else ''}"
+
+    def has_removed(self, plugin: str, earlier: Mapping[str, Any]) -> bool:
+        """Whether the configuration has removed an absent plugin since an `earlier` one, as stored
+        in its snapshot: its entry under `plugins`, or a plugin root.
+
+        It has not as long as a root is unavailable, because the plugin may be there. A plugin that
+        disappeared from an unchanged root was not removed by the configuration.
+        """
+        if self.absence(plugin) is None or self.registry.unavailable_roots:
+            return False
+        roots = self.settings.to_document()["plugin_roots"]
+        removed_roots = set(earlier.get("plugin_roots", ())) - set(roots)
+        return plugin in earlier.get("plugins", {}) or bool(removed_roots)
 
 
 _DEFAULTS = PluginSettings.model_construct()

@@ -138,6 +138,7 @@ class ConfigManager:
         )
 
     def _set(self, compiled: CompiledConfig, unready: Unready) -> None:
+        shared = self._ledger.engine != "sqlite"
         policy = ClaimPolicy(
             owner=self._boot,
             snapshot_id=compiled.snapshot_id,
@@ -145,7 +146,8 @@ class ConfigManager:
             init_only=frozenset(unready),
             held=compiled.held(),
             serial=compiled.serial_schedules,
-            known=None if self._ledger.engine == "sqlite" else compiled.known(),
+            known=compiled.known() if shared else compiled.claimable(),
+            shared=shared,
         )
         self._now = ConfigInForce(compiled, unready, policy)
 
@@ -167,17 +169,18 @@ class ConfigManager:
         self._changed()
         self.scheduler.release_waiting()
 
-    def settle(self) -> int:
-        """Apply the configuration to the ledger; returns how many jobs of removed plugins ended.
-
-        If it raises, `tick` repeats it.
-        """
+    def settle(self) -> None:
+        """Apply the configuration to the ledger. If it raises, `tick` repeats it."""
         compiled = self.now.compiled
-        gone = self._end_jobs_of_removed_plugins(compiled)
+        self._end_jobs_of_removed_plugins(compiled)
+        for plugin, jobs in startup.count_jobs_of_absent_plugins(self._ledger, compiled).items():
+            reason = compiled.absence(plugin)
+            self._log.warning(
+                "queued jobs wait for their plugin", plugin=plugin, jobs=jobs, reason=reason
+            )
         self._queue_inits()
         self.scheduler.adopt(compiled)
         self._settled = compiled
-        return gone
 
     def tick(self, now: datetime) -> float:  # noqa: ARG002
         """Apply what is not applied yet; the seconds until the next check."""
@@ -202,8 +205,8 @@ class ConfigManager:
             self._set(before.compiled, unready)
         self._readied()
 
-    def _end_jobs_of_removed_plugins(self, compiled: CompiledConfig) -> int:
-        return startup.end_jobs_of_removed_plugins(
+    def _end_jobs_of_removed_plugins(self, compiled: CompiledConfig) -> None:
+        startup.end_jobs_of_removed_plugins(
             self._ledger, compiled, self._clock, self._entropy, self._boot
         )
 

@@ -198,7 +198,7 @@ class Attempt:
 
         Where nodes share a ledger, another node may have loaded a newer configuration already.
         """
-        has_other_nodes = self._context.claim_policy().known is not None
+        has_other_nodes = self._context.claim_policy().shared
         if has_other_nodes and now - self.job.created_at < LEFT_TO_OTHERS:
             return left_to_others(self.job, reason, self.rules, now)
         return prepare_failed(self.job, reason, self.rules, now)

@@ -122,7 +122,7 @@ class Metrics:
                 oldest_ages[name] = max(oldest_ages.get(name, 0.0), age)
         breakers: Counter[tuple[str, str]] = Counter()
         for plugin, _, state in tx.all("all_breakers", limit=MAX_ROWS):
-            if compiled.gone(plugin) is None:
+            if compiled.expects(plugin):
                 breakers[choose_plugin_label(compiled, plugin), state] += 1
         return (
             format_metric(

@@ -79,7 +79,7 @@ def _build_intents(
     compiled: CompiledConfig, webhook: Webhook, event: Event, row: Delivery
 ) -> Iterator[Intent]:
     if webhook.plugin is not None:
-        gone = compiled.gone(webhook.plugin)
+        gone = compiled.gone(webhook.plugin) or compiled.absence(webhook.plugin)
         if gone is not None:
             raise Refused(f"{webhook.plugin}: {gone}")
         yield SpawnJob(webhook.plugin, HANDLE, event, SubmittedBy.WEBHOOK, None, 0)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
+import orjson
+
+from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, Entropy, Ids
 from ductile.core.jobs.judge import judge
-from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.config.compiled import REMOVED, CompiledConfig
 from ductile.engine.dispatch.started_log import UnstartedAttempts
 from ductile.log import logger
 from ductile.model import Ending, Job, JobStatus, Outcome
@@ -111,37 +114,82 @@ def _recover_batch(
 
 def end_jobs_of_removed_plugins(
     ledger: Ledger, compiled: CompiledConfig, clock: Clock, entropy: Entropy, boot: str
-) -> int:
-    """End the queued jobs of removed or disabled plugins as `dead`, with the reason.
+) -> None:
+    """End the queued jobs of removed or disabled plugins as `dead`, and log each with the reason.
 
     Another node may already have a newer configuration: its new jobs are left to it.
     """
-    count = 0
     others = ledger.read(lambda tx: boots.list_other_open(tx, boot))
     # An hour ahead if no other node is alive: a clock may have been set back.
     ahead = HOUR if all(map(ledger.boot_is_dead, others)) else -LEFT_TO_OTHERS
     until = clock.now() + ahead
     plugins = ledger.read(lambda tx: [row[0] for row in tx.all("queued_plugins")])
     for plugin in plugins:
+        snapshot_ids = None
         reason = compiled.gone(plugin)
+        if reason is None:
+            snapshot_ids = _snapshots_before_removal(ledger, compiled, plugin)
+            reason = REMOVED if snapshot_ids else None
         while reason is not None:
-            batch = ledger.write(
-                _end_batch(plugin, reason, clock.now(), until, compiled.tx_config, entropy.uuid())
-            )
-            count += batch
-            if batch < BATCH:
+            ending = _EndedPlugin(plugin, reason, snapshot_ids, until)
+            work = _end_batch(ending, clock.now(), compiled.tx_config, entropy.uuid())
+            found, ended = ledger.write(work)
+            _log_ended(ended, reason)
+            if found < BATCH:
                 break
-    return count
+
+
+def count_jobs_of_absent_plugins(ledger: Ledger, compiled: CompiledConfig) -> dict[str, int]:
+    """The plugins that no root has, and how many queued jobs wait for each."""
+    rows = ledger.read(lambda tx: tx.all("queue_by_plugin"))
+    return {
+        plugin: jobs
+        for plugin, status, jobs, _ in rows
+        if status == "queued" and compiled.absence(plugin) is not None
+    }
+
+
+def _snapshots_before_removal(
+    ledger: Ledger, compiled: CompiledConfig, plugin: str
+) -> list[str] | None:
+    """The configurations, by the ids of their snapshots, that the queued jobs of this plugin were
+    created under and since which the plugin was removed.
+    """
+    if compiled.absence(plugin) is None:
+        return None
+    rows = ledger.read(lambda tx: tx.all("snapshots_of_queued", plugin=plugin))
+    return [id for id, config in rows if compiled.has_removed(plugin, orjson.loads(config))]
+
+
+def _log_ended(ended: Iterable[Job], reason: str) -> None:
+    log = logger("recovery")
+    for job in ended:
+        log.warning("ended a queued job", plugin=job.plugin, job_id=job.id, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _EndedPlugin:
+    plugin: str
+    reason: str
+    snapshot_ids: list[str] | None
+    """Only jobs that were created under these configurations; None means all."""
+    until: datetime
+    """Only jobs that were created by then."""
 
 
 def _end_batch(
-    plugin: str, reason: str, now: datetime, until: datetime, tx_config: TxConfig, base_id: str
-) -> Callable[[Tx], int]:
-    def work(tx: Tx) -> int:
+    ending: _EndedPlugin, now: datetime, tx_config: TxConfig, base_id: str
+) -> Callable[[Tx], tuple[int, list[Job]]]:
+    """The transaction; returns the number of jobs found, and those ended."""
+
+    def work(tx: Tx) -> tuple[int, list[Job]]:
         ids = Ids(base_id)
-        queued = requeue.list_queued(tx, plugin, until, BATCH)
-        for job in queued:
-            close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
-        return len(queued)
+        queued = requeue.list_queued(tx, ending.plugin, ending.until, BATCH, ending.snapshot_ids)
+        ended = [
+            job
+            for job in queued
+            if close.end_queued(tx, job, JobStatus.DEAD, ending.reason, now, tx_config, ids)
+        ]
+        return len(queued), ended
 
     return work

@@ -66,7 +66,7 @@ async def _read_figures(services: Services) -> dict[str, object] | FailingPart:
     def count() -> dict[str, object]:
         queued, _ = count_jobs(services.ledger)
         tripped = services.ledger.read(breakers.list_open_plugins)
-        loaded = [plugin for plugin in tripped if services.compiled.gone(plugin) is None]
+        loaded = [plugin for plugin in tripped if services.compiled.expects(plugin)]
         return {"queue_depth": queued, "plugins_circuit_open": len(loaded)}
 
     if services.failure is not None:

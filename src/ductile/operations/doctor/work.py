@@ -83,6 +83,8 @@ def _held(plugin: str, compiled: CompiledConfig, context: DoctorContext) -> str 
         return f"the plugin is refused: {refusal.reason if refusal else ''}"
     if plugin in context.unready:
         return f"the plugin is not ready: {context.unready[plugin]}"
+    if absence := compiled.absence(plugin):
+        return f"{absence}; they wait until it returns"
     gone = compiled.gone(plugin)
     return f"{gone}: they end at the next start or reload" if gone else None
 

@@ -34,7 +34,9 @@ class ClaimPolicy:
     serial: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Per plugin, the schedules whose runs wait for the run before them (`if_running: queue`)."""
     known: frozenset[str] | None = None
-    """The plugins that this node can run, if other nodes may know others; None means all."""
+    """The plugins whose jobs may be claimed; None means all."""
+    shared: bool = False
+    """Whether other nodes use the same ledger."""
 
     def excludes(self, plugin: str) -> bool:
         """Whether this plugin's jobs must not be claimed."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+
+import orjson
 
 from ductile.clock import to_text
 from ductile.core.jobs.state_machine import ENDED_BADLY, edges
@@ -71,7 +74,22 @@ def list_running(tx: Tx, owner: str) -> list[tuple[str, int]]:
     return [(id, attempt) for id, attempt in tx.all("running_of_owner", owner=owner)]
 
 
-def list_queued(tx: Tx, plugin: str, until: datetime, limit: int) -> list[Job]:
-    """The plugin's queued jobs that were created by `until`, oldest first."""
-    rows = tx.all("queued_of_plugin", plugin=plugin, until=to_text(until), limit=limit)
+def list_queued(
+    tx: Tx,
+    plugin: str,
+    until: datetime,
+    limit: int,
+    snapshot_ids: Sequence[str] | None = None,
+) -> list[Job]:
+    """The plugin's queued jobs that were created by `until`, oldest first; with `snapshot_ids`,
+    only those that were created under one of these configurations.
+    """
+    rows = tx.all(
+        "queued_of_plugin",
+        plugin=plugin,
+        until=to_text(until),
+        limit=limit,
+        any_snapshot=int(snapshot_ids is None),
+        ids=orjson.dumps(snapshot_ids or ()).decode(),
+    )
     return [read.parse_job(row) for row in rows]

@@ -20,8 +20,14 @@ LIMIT 1;
 -- name: queued_plugins
 SELECT DISTINCT plugin FROM job_queue WHERE status = 'queued';
 
+-- name: snapshots_of_queued
+-- The configurations under which the queued jobs of a plugin were created.
+SELECT id, config FROM config_snapshots WHERE id IN (
+  SELECT enqueued_snapshot_id FROM job_queue WHERE status = 'queued' AND plugin = :plugin);
+
 -- name: queued_of_plugin
 SELECT @job@ FROM job_queue WHERE status = 'queued' AND plugin = :plugin AND created_at <= :until
+  AND (1 = :any_snapshot OR enqueued_snapshot_id IN (SELECT given.id FROM @given@))
 ORDER BY seq LIMIT :limit;
 
 -- name: requeue_job
