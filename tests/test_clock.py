@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.clock import Ids, SystemClock, SystemEntropy, from_text, to_text
+from ductile.clock import Ids, SystemClock, SystemEntropy, TrustedTime, from_text, to_text
+from tests.conftest import FakeClock
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda m: timezone(timedelta(minutes=m)))
 MOMENTS = st.datetimes(
@@ -128,3 +129,26 @@ def test_ids_of_a_later_base_sort_after_those_of_an_earlier_one():
         Ids("01930000-0001-7000-8000-000000000000"),
     )
     assert max(earlier.next() for _ in range(20)) < min(later.next() for _ in range(20))
+
+
+def test_trusted_time_follows_a_clock_set_forward_after_a_day(clock: FakeClock) -> None:
+    trusted = TrustedTime(clock)
+    start = clock.now()
+    clock.moment += timedelta(days=365)
+    assert trusted.read(clock.now()) == start
+    clock.advance(3600)
+    assert trusted.read(clock.now()) == start + timedelta(hours=1)
+    clock.advance(23 * 3600)
+    assert trusted.read(clock.now()) == clock.now()
+
+
+def test_trusted_time_follows_a_clock_set_back_at_once(clock: FakeClock) -> None:
+    trusted = TrustedTime(clock)
+    clock.moment -= timedelta(days=365)
+    assert trusted.read(clock.now()) == clock.now()
+    clock.moment += timedelta(days=365)
+    trusted.read(clock.now())
+    clock.moment -= timedelta(days=364)
+    assert trusted.read(clock.now()) == clock.now() - timedelta(days=1)
+    clock.moment -= timedelta(days=2)
+    assert trusted.read(clock.now()) == clock.now()

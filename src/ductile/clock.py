@@ -10,7 +10,8 @@ import hashlib
 import random
 import threading
 import time
-from datetime import UTC, datetime
+from collections import deque
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import orjson
@@ -57,6 +58,63 @@ class SystemEntropy:
 
     def uniform(self) -> float:
         return random.random()
+
+
+class JumpDetector:
+    """By how much the wall clock was set, seen by its distance to the monotonic clock."""
+
+    SMALLEST = 1.0
+    """Seconds; smaller steps are corrections of a running clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset = self._read_offset(clock.now())
+
+    def detect(self, now: datetime) -> float:
+        """Seconds by which the clock was set forward since the last call; negative if back, 0.0 if
+        it was not set. A suspended machine sets its clock forward.
+        """
+        offset = self._read_offset(now)
+        jump = offset - self._offset
+        self._offset = offset
+        return jump if abs(jump) >= self.SMALLEST else 0.0
+
+    def _read_offset(self, now: datetime) -> float:
+        return now.timestamp() - self._clock.monotonic()
+
+
+class TrustedTime:
+    """Wall time that follows a clock set forward only after `DELAY`, and one set back at once.
+
+    For decisions that cannot be undone: a clock that is ahead for a moment does not cause them.
+    """
+
+    DELAY = 24 * 3600.0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._jumps = JumpDetector(clock)
+        self._ahead: deque[tuple[float, float]] = deque()
+        """When the clock was set forward (monotonic), and by how many seconds."""
+
+    @property
+    def ahead(self) -> float:
+        """Seconds by which the clock is ahead of the trusted time."""
+        return sum(seconds for _, seconds in self._ahead)
+
+    def read(self, now: datetime) -> datetime:
+        """The trusted time when the wall clock shows `now`."""
+        jump, monotonic = self._jumps.detect(now), self._clock.monotonic()
+        if jump > 0:
+            self._ahead.append((monotonic, jump))
+        while jump < 0 and self._ahead:
+            since, seconds = self._ahead.pop()
+            jump += seconds
+            if jump > 0:
+                self._ahead.append((since, jump))
+        while self._ahead and self._ahead[0][0] <= monotonic - self.DELAY:
+            self._ahead.popleft()
+        return now - timedelta(seconds=self.ahead)
 
 
 class Ids:

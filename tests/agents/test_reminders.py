@@ -150,6 +150,20 @@ def test_invalid_row_is_logged_once_per_reason(harness: AgentsHarness, log: LogC
     assert [line["message"] for line in log.lines()] == ["reminder fired"]
 
 
+@pytest.mark.parametrize("text", ["soon", "tomorrow at 9", "2026-02-30 10:00:00", "99999"])
+def test_row_whose_time_cannot_be_read_fires_and_is_logged(
+    harness: AgentsHarness, log: LogCapture, text: str
+) -> None:
+    write_row(harness, "0 0 * * *", text)
+    tick(harness)
+    assert len(harness.read_notices(TOPIC)) == 1
+    [row] = harness.reminders()
+    assert row["next_fire_at"] == "2026-02-09T00:00:00.000000Z"
+    [warned] = [line for line in log.lines() if line["level"] == "warn"]
+    assert warned["message"] == "next_fire_at is not a time; due now"
+    assert (warned["agent_id"], warned["reminder_id"]) == ("agent-7", row["id"])
+
+
 def test_row_with_a_time_in_another_format_fires_on_time(harness: AgentsHarness) -> None:
     write_row(harness, "0 0 * * *", "2026-02-08T13:00:05+03:00")
     tick(harness)

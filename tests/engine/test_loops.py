@@ -275,9 +275,38 @@ def test_cleaner_returns_a_short_pause_while_there_is_more(
             )
 
     ledger.write(fill)
-    cleaner = RetentionCleaner(ledger, compiled(site))
+    cleaner = RetentionCleaner(ledger, compiled(site), clock)
     waits = [cleaner.tick(clock.now()) for _ in range(3)]
     assert waits == [PAUSE, PAUSE, 60.0]
+
+
+def test_cleaner_deletes_nothing_while_the_clock_is_ahead_for_a_moment(
+    ledger: SqliteLedger, clock: FakeClock, site: Site, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    configure("warn", "json")
+    cleaner = RetentionCleaner(ledger, compiled(site), clock)
+    change = {"job_id": "j", "from_status": "queued", "to_status": "running", "reason": None}
+    now = to_text(clock.now())
+    ledger.write(lambda tx: tx.run("insert_transition", attempt=1, now=now, **change))
+
+    def kept() -> int:
+        clock.advance(60)
+        cleaner.tick(clock.now())
+        return len(ledger.read(lambda tx: tx.all("job_transitions", id="j")))
+
+    clock.moment += timedelta(days=400)
+    assert [kept() for _ in range(5)] == [1] * 5
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    messages = [line["message"] for line in lines if line["component"] == "retention"]
+    assert messages == ["the clock was set forward; rows are kept longer"]
+    clock.moment -= timedelta(days=400)
+    assert kept() == 1
+    clock.moment += timedelta(days=400)
+    assert kept() == 1
+    clock.advance(23 * 3600)
+    assert kept() == 1
+    clock.advance(3600)
+    assert kept() == 0
 
 
 @pytest.mark.parametrize("kept", ["36500d", "1ms"])
@@ -287,4 +316,4 @@ def test_cleaner_accepts_any_retention(
     for name in ("job_queue", "job_log", "job_transitions", "breaker_transitions", "plugin_facts"):
         site.settings["service"][f"{name}_retention"] = kept
     site.settings["service"] |= {"dedupe_ttl": kept, "workspace_retention": kept}
-    assert RetentionCleaner(ledger, compiled(site)).tick(clock.now()) == 60.0
+    assert RetentionCleaner(ledger, compiled(site), clock).tick(clock.now()) == 60.0

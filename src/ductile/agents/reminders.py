@@ -70,7 +70,11 @@ class ReminderScheduler:
         if last is None or abs(now - last) >= NORMALIZE_EVERY:
             self._normalized_at = now
             if self._ledger.read(reminders.has_foreign_time):
-                self._ledger.write(reminders.normalize_times)
+                unreadable = self._ledger.write(partial(reminders.normalize_times, now=now))
+                for id, agent_id in unreadable:
+                    self._log.warning(
+                        "next_fire_at is not a time; due now", agent_id=agent_id, reminder_id=id
+                    )
             if last is None or now < last:
                 self._correct_late(now)
 

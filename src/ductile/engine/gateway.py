@@ -30,6 +30,7 @@ from ductile.engine.recovery.boot_record import begin_boot, end_boot
 from ductile.engine.recovery.cancel_requests import CancelRequestHandler
 from ductile.engine.recovery.cluster import ClusterMonitor
 from ductile.engine.recovery.orphans import OrphanSweeper
+from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.retries import RetryPromoter
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.services import Services
@@ -169,11 +170,12 @@ class Gateway(Services):
         )
         assert self.health is not None
         ticks: dict[str, Tick] = {
+            "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_outboxes).tick,
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
             "config": self.config.tick,
             "cancels": self._cancel_requests.tick,
             "scheduler": self.scheduler.tick,
-            "retention": RetentionCleaner(self.ledger, lambda: self.compiled).tick,
+            "retention": RetentionCleaner(self.ledger, lambda: self.compiled, self.clock).tick,
             "orphans": orphans.tick,
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.reminders.tick,
@@ -191,6 +193,10 @@ class Gateway(Services):
                 lambda: begin_boot(self.ledger, self.boot, self.clock.now()),
             ).tick
         return ticks
+
+    def _wake_outboxes(self) -> None:
+        for name in self.outbox_workers:
+            self.loops.wake(name)
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:

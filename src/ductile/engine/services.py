@@ -62,6 +62,7 @@ class Services:
         self.entropy = entropy or SystemEntropy()
         self.boot = self.entropy.uuid()
         self.started_at = self.clock.now()
+        self._started = self.clock.monotonic()
         self.state_dir = settings.state_dir
         self.state_dir_id = compute_state_dir_id(self.state_dir)
         self.workers = settings.service.max_workers
@@ -129,6 +130,11 @@ class Services:
             self.loops.wake(RelayPolicy.name)
         self._log.info("reloaded", plugins=len(compiled.plans), schedules=len(compiled.schedules))
         return compiled.warnings
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the start, whatever the wall clock was set to."""
+        return self.clock.monotonic() - self._started
 
     # Jobs
 

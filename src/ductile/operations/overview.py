@@ -28,7 +28,7 @@ def overview(gateway: Services) -> dict[str, Any]:
         "running_gateway": is_running,
         "version": ductile.__version__,
         "name": compiled.settings.service.name,
-        "uptime_seconds": int((now - gateway.started_at).total_seconds()) if is_running else None,
+        "uptime_seconds": int(gateway.uptime) if is_running else None,
         "workers": gateway.workers,
         "plugins": len(compiled.plans),
         "state_dir": str(gateway.state_dir),

@@ -123,19 +123,21 @@ def has_foreign_time(tx: Tx) -> bool:
     return bool(tx.all("foreign_reminder_times", after=0, limit=1))
 
 
-def normalize_times(tx: Tx) -> int:
-    """Rewrite such times in the ledger's format, so that they sort by time; returns how many.
+def normalize_times(tx: Tx, now: datetime) -> list[tuple[int, str]]:
+    """Rewrite such times in the ledger's format, so that they sort by time.
 
-    A time that cannot be read stays, and is reported when its row seems due.
+    A time that cannot be read becomes `now`; returns these rows, with the ids of their agents.
     """
-    moved = after = 0
+    unreadable: list[tuple[int, str]] = []
+    after = 0
     while rows := tx.all("foreign_reminder_times", after=after, limit=BATCH):
-        for id, text in rows:
+        for id, agent_id, text in rows:
             at = moment_of(text)
-            if at is not None:
-                moved += tx.run("move_reminder", id=id, next_fire_at=text, then=to_text(at))
+            tx.run("move_reminder", id=id, next_fire_at=text, then=to_text(at or now))
+            if at is None:
+                unreadable.append((id, agent_id))
         after = rows[-1][0]
-    return moved
+    return unreadable
 
 
 @dataclass(frozen=True, slots=True)

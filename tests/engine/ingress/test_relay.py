@@ -16,6 +16,7 @@ from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
 from ductile.engine.observability.retention import RetentionCleaner
 from ductile.store.jobs import read
 from ductile.store.outbox.relays import Receipt
+from tests.conftest import FakeClock
 from tests.engine.site import OK, Running, Site
 
 SECRET = "a-shared-secret-of-two"
@@ -101,9 +102,12 @@ def test_signature_is_kept_until_its_timestamp_expires(running: Running) -> None
     ledger, now = running.gateway.ledger, running.gateway.clock.now()
     relayed = verify(running, event(None), late=-2 * 86400 + 60)
     accept(running, relayed)
-    cleaner = RetentionCleaner(ledger, lambda: running.gateway.compiled)
+    clock = FakeClock(now)
+    cleaner = RetentionCleaner(ledger, lambda: running.gateway.compiled, clock)
     own = {"peer": "home", "signature": relayed.signature, "now": to_text(now)}
-    cleaner.tick(now + timedelta(days=4))
+    clock.advance(4 * 86400)
+    cleaner.tick(clock.now())
     assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 0
-    cleaner.tick(now + timedelta(days=4, minutes=1))
+    clock.advance(60)
+    cleaner.tick(clock.now())
     assert ledger.write(lambda tx: tx.run("insert_relay_signature", **own)) == 1

@@ -10,10 +10,12 @@ import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from ductile.clock import SystemClock
 from ductile.errors import Refused
 from ductile.http.route_table import ENDPOINTS
 from ductile.http.server.listeners import bind_local, bind_tcp
@@ -78,6 +80,16 @@ def test_too_long_socket_path_is_refused(tmp_path: Path) -> None:
 
 
 # Reading
+
+
+def test_uptime_is_not_negative_after_the_clock_was_set_back(
+    served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = served.running.gateway.started_at - timedelta(days=1)
+    monkeypatch.setattr(SystemClock, "now", lambda self: past)
+    for path in ("/", "/healthz", "/system/status"):
+        assert served.get(path).json["uptime_seconds"] >= 0, path
+    assert "ductile_uptime_seconds -" not in served.get("/metrics").body.decode()
 
 
 def test_root_shows_name_and_version(served) -> None:

@@ -99,8 +99,8 @@ class Metrics:
         gateway = self._gateway
         version = (("version", ductile.__version__),)
         yield format_metric("ductile_build_info", "gauge", "The running version.", [(version, 1)])
-        uptime = (gateway.clock.now() - gateway.started_at).total_seconds()
-        yield format_value("ductile_uptime_seconds", "gauge", "Seconds since the start.", uptime)
+        help = "Seconds since the start."
+        yield format_value("ductile_uptime_seconds", "gauge", help, gateway.uptime)
         loaded = len(gateway.compiled.plans)
         yield format_value("ductile_plugins_loaded", "gauge", "Loaded plugins.", loaded)
         refused = len(gateway.compiled.registry.refused)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from ductile.clock import Clock, TrustedTime
 from ductile.engine.config.compiled import CompiledConfig
+from ductile.log import logger
 from ductile.store import retention as prune
 from ductile.store.engines.api import Ledger
 
@@ -14,13 +16,20 @@ PAUSE = 0.02
 
 
 class RetentionCleaner:
-    """A loop calls `tick`."""
+    """A loop calls `tick`. A clock that was set forward ages rows only a day later."""
 
-    def __init__(self, ledger: Ledger, compiled: Callable[[], CompiledConfig]) -> None:
+    def __init__(
+        self, ledger: Ledger, compiled: Callable[[], CompiledConfig], clock: Clock
+    ) -> None:
         self._ledger, self._compiled = ledger, compiled
+        self._time = TrustedTime(clock)
+        self._ahead = 0.0
+        self._log = logger("retention")
 
     def tick(self, now: datetime) -> float:
         """Delete one batch of each kind; returns a short pause if there is more."""
+        now = self._time.read(now)
+        self._log_ahead()
         settings = self._compiled().settings
         service, skew = settings.service, settings.remote_ingress.allowed_clock_skew
         retention = prune.Retention(
@@ -37,6 +46,18 @@ class RetentionCleaner:
         freed = self._ledger.vacuum()
         self._compiled().workspaces.sweep(now, service.workspace_retention, self._in_use)
         return PAUSE if fullest == prune.BATCH or freed else service.tick_interval
+
+    def _log_ahead(self) -> None:
+        ahead, before = round(self._time.ahead, 1), self._ahead
+        self._ahead = ahead
+        if ahead > before:
+            self._log.warning(
+                "the clock was set forward; rows are kept longer",
+                seconds=ahead,
+                longer_by_seconds=TrustedTime.DELAY,
+            )
+        elif ahead < before and not ahead:
+            self._log.info("retention follows the clock again")
 
     def _in_use(self, job_id: str) -> bool:
         """Whether the job, or one that will clone its files, has not ended."""

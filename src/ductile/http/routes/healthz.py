@@ -38,13 +38,12 @@ async def check_health(services: Services, *, details: bool) -> Response:
     status, code = ("error", 503) if critical else ("ok", 200)
     if not details:
         return JsonResponse({"status": status}, code)
-    uptime = services.clock.now() - services.started_at
     reason = {"error": critical[0].error, "code": critical[0].code} if critical else {}
     return JsonResponse(
         {
             "status": status,
             "version": ductile.__version__,
-            "uptime_seconds": int(uptime.total_seconds()),
+            "uptime_seconds": int(services.uptime),
             "plugins_loaded": len(services.compiled.plans),
             **figures,
             **reason,

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
-from ductile.engine.services import Services
 from ductile.errors import Refused, UsageError
 from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.context import app_context_of
@@ -36,10 +35,6 @@ LINKS = {
 }
 
 
-def _uptime(services: Services) -> int:
-    return int((services.clock.now() - services.started_at).total_seconds())
-
-
 async def show_root(request: Request) -> Response:
     """`GET /`: Show the gateway's name, its uptime and links to other routes."""
     services = services_of(request)
@@ -47,7 +42,7 @@ async def show_root(request: Request) -> Response:
         {
             "name": services.compiled.settings.service.name,
             "version": ductile.__version__,
-            "uptime_seconds": _uptime(services),
+            "uptime_seconds": int(services.uptime),
             "links": LINKS,
         }
     )
@@ -68,7 +63,7 @@ async def show_status(request: Request) -> Response:
             "running_gateway": True,
             "version": ductile.__version__,
             "boot": services.boot,
-            "uptime_seconds": _uptime(services),
+            "uptime_seconds": int(services.uptime),
             "workers": services.workers,
             "ledger": services.ledger.health(),
             **page,

@@ -1,11 +1,14 @@
-"""The time at which an outbox row is due, in whatever format a script has written it."""
+"""The times at which rows are due: outbox rows in whatever format a script has written them, and
+all that wait for a delay when the clock was set back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.store.engines.api import Row, Tx
 
@@ -45,3 +48,39 @@ def normalize_due_times(
         changed[id] = due = now if row[0] is None else moment_of(row[0])
         tx.run(write, id=id, next_retry_at=to_text(due or now))
     return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """A kind of row that waits for a delay, with its queries and the cursor before the first id."""
+
+    noun: str
+    read: str
+    write: str
+    first: int | str
+
+
+DELAYED = (
+    Delayed("retries", "later_retries", "move_retry", ""),
+    Delayed("reminders", "later_reminders", "move_one_time_reminder", 0),
+    Delayed("deliveries", "later_deliveries", "move_delivery", 0),
+    Delayed("relays", "later_relays", "move_relay", ""),
+)
+
+
+def move_due_times(
+    tx: Tx, kind: Delayed, after: int | str, earlier: timedelta, now: datetime
+) -> tuple[int, int | str | None]:
+    """Make a batch of rows that are due after `now` due `earlier`, because the clock was set back.
+
+    Returns how many were moved, and the cursor of the next batch; None after the last.
+    """
+    rows = tx.all(kind.read, now=to_text(now), after=after, limit=BATCH)
+    moved = 0
+    for id, text in rows:
+        due = moment_of(text)
+        if due is not None:
+            # Not before `now`, where a date before the first year could be needed.
+            then = max(due - earlier, now)
+            moved += tx.run(kind.write, id=id, before=text, then=to_text(then))
+    return moved, rows[-1][0] if len(rows) == BATCH else None

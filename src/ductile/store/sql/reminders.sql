@@ -17,8 +17,8 @@ SELECT min(next_fire_at) FROM cron_jobs WHERE next_fire_at > :after;
 
 -- name: foreign_reminder_times
 -- Times that a script wrote in another format, which do not sort by time.
-SELECT id, next_fire_at FROM cron_jobs
-WHERE next_fire_at NOT LIKE '____-__-__T________.______Z' AND id > :after
+SELECT id, agent_id, next_fire_at FROM cron_jobs
+WHERE next_fire_at @not_our_time@ AND id > :after
 ORDER BY id LIMIT :limit;
 
 -- name: recurring_reminders
