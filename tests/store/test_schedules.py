@@ -623,6 +623,17 @@ def test_ten_years_of_missed_occurrences_are_recorded_for_a_day(t: Timer, rule: 
     assert t.reasons(schedule) == ["catch_up_skipped"] * (LOOKED_BACK - 1) + [None]
 
 
+def test_run_once_of_cron_catches_up_despite_outstanding_jobs(t: Timer) -> None:
+    nightly = replace(MINUTELY, rule=Cron("0 3 * * *"), catch_up=CatchUp.RUN_ONCE)
+    t.see(nightly)
+    t.put()
+    t.clock.advance(3 * 86_400)
+    t.boot = t.clock.now()
+    assert len(t.fire(nightly).job_ids) == 1
+    assert t.reasons(nightly) == ["catch_up_skipped", "catch_up_skipped", None]
+    assert t.after(3600, nightly).job_ids == ()
+
+
 def test_cron_catches_up_nothing(t: Timer) -> None:
     schedule = t.begin(replace(MINUTELY, rule=Cron("* * * * *"), catch_up=CatchUp.RUN_ALL))
     assert len(t.after(600, schedule).job_ids) == 1

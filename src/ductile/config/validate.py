@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from ductile.config.loader.nodes import Locations
 from ductile.config.models.http import HEALTH, ApiTokenSettings, EndpointSettings, TokenSettings
+from ductile.config.models.plugin import ScheduleSettings
 from ductile.config.models.relay import InstanceSettings, PeerSettings
 from ductile.config.models.settings import Settings
 from ductile.config.models.tokens import Scopes
@@ -128,10 +129,11 @@ class _Checker:
         for plugin, entry in settings.plugins.items():
             for index, schedule in enumerate(entry.schedules):
                 at: Path = ("plugins", plugin, "schedules", index)
-                if schedule.catch_up != "skip" and schedule.every is None:
+                if schedule.catch_up not in _catch_up_words(schedule):
                     self._warn(
                         (*at, "catch_up"),
-                        "has no effect here; it applies only to schedules with `every`",
+                        "has no effect here; `run_once` applies to schedules with `every` or "
+                        "`cron`, `run_all` to those with `every`",
                     )
                 if schedule.cron is not None and not _can_run(schedule.cron):
                     self._warn((*at, "cron"), "no date matches this expression, so it never runs")
@@ -239,3 +241,10 @@ def _group_names(settings: Settings) -> Iterator[tuple[Path, str, list[str]]]:
     yield ("webhooks", "endpoints"), "path", [e.path for e in settings.webhooks.endpoints]
     for name, plugin in settings.plugins.items():
         yield ("plugins", name, "schedules"), "id", [item.id for item in plugin.schedules]
+
+
+def _catch_up_words(schedule: ScheduleSettings) -> tuple[str, ...]:
+    """The values of `catch_up` that have an effect."""
+    if schedule.every is not None:
+        return ("skip", "run_once", "run_all")
+    return ("skip", "run_once") if schedule.cron is not None else ("skip",)

@@ -154,7 +154,9 @@ class RetriedJob:
 
 
 class JobRetry:
-    """The transaction that queues a failed or dead job again, with a fresh number of attempts."""
+    """The transaction that queues a failed or dead job again, with a fresh number of attempts, or
+    makes a job ready that waits for its next attempt.
+    """
 
     def __init__(self, gateway: Services, job_id: str, *, dry: bool = False) -> None:
         self._compiled, self._job_id, self._dry = gateway.compiled, job_id, dry
@@ -162,12 +164,21 @@ class JobRetry:
 
     def __call__(self, tx: Tx) -> RetriedJob:
         job = load_job(tx, self._job_id)
-        if job.status not in ENDED_BADLY:
-            raise Refused(f"job {job.id} is {job.status}; only failed and dead jobs can be retried")
+        waits = job.status is JobStatus.QUEUED and job.next_retry_at is not None
+        if job.status not in ENDED_BADLY and not waits:
+            raise Refused(
+                f"job {job.id} is {job.status}; only failed and dead jobs, and jobs that wait for "
+                "their next attempt, can be retried"
+            )
         _check_runnable(tx, self._compiled, job)
         if not self._dry:
             attempts = self._compiled.tx_config.max_attempts(job.plugin, job.command)
-            if not requeue.retry_job(tx, job, attempts, self._now):
+            retried = (
+                requeue.skip_backoff(tx, job, self._now)
+                if waits
+                else requeue.retry_job(tx, job, attempts, self._now)
+            )
+            if not retried:
                 raise Refused(f"job {job.id} changed meanwhile; look at it and try again")
             job = load_job(tx, job.id)
         return RetriedJob(job.id, job.status, job.attempt, job.max_attempts)

@@ -113,6 +113,25 @@ def test_cancel_and_retry_a_queued_job_without_a_gateway(flow: CliRunner) -> Non
     assert "retried by an operator" in flow("job", "why", job).out
 
 
+def test_retry_runs_a_job_that_waits_out_its_backoff_now(flow: CliRunner) -> None:
+    fixed = f"[ -e '{flow.root}/fixed' ] || exit 1\necho '{{\"status\": \"ok\"}}'"
+    flow.plugin("hopeful", fixed)
+    text = (flow.root / "config.yaml").read_text()
+    once = "plugins:\n  hopeful: {retry: {max_attempts: 2, backoff_base: 1h}}\n"
+    flow.write("config.yaml", text.replace("plugins:\n", once, 1))
+    with flow.gateway():
+        job = flow("run", "hopeful", "--async", "--json").json["job_id"]
+        until(lambda: flow("job", "inspect", job, "--json").json["next_retry_at"])
+        dry = flow("job", "retry", job, "--dry-run")
+        assert dry.out == f"would retry job {job} (queued) as attempt 2\n"
+        flow.write("fixed", "")
+        again = flow("job", "retry", job)
+        assert (again.code, again.out) == (0, f"job {job} is queued, attempt 2 of 2\n")
+        until(lambda: flow("job", "inspect", job, "--json").json["status"] == "succeeded")
+        refused = flow("job", "retry", job, "--json")
+        assert "jobs that wait for their next attempt, can be retried" in refused.json["error"]
+
+
 def test_replay_runs_a_step_with_its_original_input(flow: CliRunner) -> None:
     flow.write("fixed", "")
     with flow.gateway():

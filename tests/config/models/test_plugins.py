@@ -140,6 +140,11 @@ def test_time_zones(config_dir: ConfigDir) -> None:
         )
 
 
+def test_run_once_of_a_cron_schedule_causes_no_warning(config_dir: ConfigDir) -> None:
+    loaded = config_dir.load('plugins: {p: {schedules: [{cron: "* * * * *", catch_up: run_once}]}}')
+    assert loaded.warnings == ()
+
+
 def test_catch_up_without_every_causes_a_warning(config_dir: ConfigDir) -> None:
     loaded = config_dir.load('plugins: {p: {schedules: [{cron: "* * * * *", catch_up: run_all}]}}')
     warning = only(list(loaded.warnings))

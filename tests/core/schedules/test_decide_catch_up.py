@@ -30,6 +30,7 @@ from ductile.core.schedules.decide import (
     next_due,
     next_look,
 )
+from ductile.core.schedules.window import Window
 from tests.core.schedules.test_decide import (
     DAYTIME,
     HOUR,
@@ -139,6 +140,28 @@ class TestCatchUp:
             if not fired:
                 assert decision.passed == (Passed(slot, Reason.CATCH_UP_SKIPPED),)
                 assert next_look(nightly, decision.anchors, up) == slot + 24 * HOUR
+
+    def test_run_once_catches_up_on_the_newest_missed_cron_slot(self) -> None:
+        nightly = entry(Cron("0 3 * * *"), catch_up=CatchUp.RUN_ONCE)
+        slots = [at(f"2026-05-{day}T03:00") for day in (21, 22, 23)]
+        up = slots[-1] + 9 * HOUR
+        decision = due(nightly, replace(SEEN, boot=up), up)
+        assert decision.fires == (Run(slots[-1], slots[-1], catch_up=True),)
+        assert decision.passed == tuple(
+            Passed(slot, Reason.CATCH_UP_SKIPPED) for slot in slots[:-1]
+        )
+        anchors = fired(nightly, decision.anchors, slots[-1], up)
+        assert due(nightly, anchors, up + HOUR).fires == ()
+        assert next_due(nightly, anchors, up) == slots[-1] + 24 * HOUR
+
+    def test_run_once_does_not_catch_up_on_a_cron_slot_while_the_window_is_closed(self) -> None:
+        window = Window.parse("02:00-04:00", UTC_ZONE)
+        nightly = entry(Cron("0 3 * * *"), catch_up=CatchUp.RUN_ONCE, window=window)
+        slot = at("2026-05-21T03:00")
+        up = slot + 9 * HOUR
+        decision = due(nightly, replace(SEEN, boot=up), up)
+        assert decision.fires == ()
+        assert decision.passed == (Passed(slot, Reason.WINDOW),)
 
     def test_a_cron_slot_that_a_running_gateway_comes_to_late_fires(self) -> None:
         slot = at("2026-05-21T03:00")

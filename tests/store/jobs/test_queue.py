@@ -283,6 +283,17 @@ def test_operator_retry_keeps_the_id_and_adds_attempts(q: JobQueue) -> None:
     assert (job["status"], job["attempt"], job["max_attempts"]) == ("queued", 2, 5)
 
 
+def test_operator_retry_ends_the_backoff_of_a_queued_job(q: JobQueue) -> None:
+    id = q.put().job_id
+    q.end(q.must_take(), BAD)
+    assert q.take() is None
+    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
+    assert q.ledger.write(lambda tx: requeue.skip_backoff(tx, job, q.clock.now()))
+    assert not q.ledger.write(lambda tx: requeue.skip_backoff(tx, job, q.clock.now()))
+    again = q.must_take().job
+    assert (again.id, again.attempt, again.max_attempts) == (id, 2, 4)
+
+
 def test_undone_claim_does_not_count_as_an_attempt(q: JobQueue) -> None:
     id = q.put().job_id
     q.must_take()

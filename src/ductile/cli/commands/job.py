@@ -180,9 +180,10 @@ def _show_why(found: Row) -> None:
 @job.write("retry")
 @ID
 def retry(context: CommandContext, typed_id: str) -> None:
-    """Queue a failed or dead job again.
+    """Queue a failed or dead job again, or end its backoff.
 
-    The job gets as many attempts as its plugin's configuration allows.
+    The job gets as many attempts as its plugin's configuration allows. A queued job that waits for
+    its next attempt runs now, and keeps its number of attempts.
     """
     result = _post(context, typed_id, "retry")
     context.show(result, _show_retry)
@@ -190,7 +191,8 @@ def retry(context: CommandContext, typed_id: str) -> None:
 
 def _show_retry(result: Row) -> None:
     if result.get("dry_run"):
-        number = result["attempt"] + 1
+        waits = result["status"] == "queued"
+        number = result["attempt"] + (not waits)
         output.print_line(
             f"would retry job {result['job_id']} ({result['status']}) as attempt {number}"
         )

@@ -2,11 +2,11 @@
 
 An occurrence that is due is **late** while its successor is not due, and fires. It is **missed**
 when its successor is due too; one of `cron` is also missed if it became due more than a minute
-before the check, because no gateway ran or the machine slept. `every` catches up on none, one or
-all missed occurrences, as `catch_up` says; `cron` on none. After downtime `skip` fires the newest
-due occurrence as an ordinary fire; `run_once` fires it as a catch-up, which the poll guard does not
-hold back; `run_all` fires each, at most the newest 100. In the code, `slot` is the time of an
-occurrence, as in the ledger's column.
+before the check, because no gateway ran or the machine slept. `catch_up` says how many missed
+occurrences are caught up. After downtime `skip` fires the newest due occurrence of `every` as an
+ordinary fire, and none of `cron`; `run_once` fires the newest as a catch-up, which the poll guard
+does not hold back; `run_all` fires each of `every`, at most the newest 100, and none of `cron`. In
+the code, `slot` is the time of an occurrence, as in the ledger's column.
 
 One round of the scheduler for one entry:
 
@@ -291,15 +291,17 @@ def _caught_up(schedule: Schedule, anchors: Anchors, ripe: list[Run]) -> list[Ru
 def _newest(
     schedule: Schedule, anchors: Anchors, ripe: list[Run], now: datetime
 ) -> tuple[list[Run], list[Passed]]:
-    """The newest late cron run inside the window, if the window is open now; and the other runs."""
+    """The newest cron run inside the window, if it is late or caught up and the window is open now;
+    and the other runs."""
     shut = _refusal(schedule, now)
     missed_before = min(anchors.watched_since, now) - _LATE
     newest = next((run for run in reversed(ripe) if not _refusal(schedule, run.slot)), None)
     if newest is not None and newest.due < missed_before:
-        newest = None
+        owed = schedule.catch_up is CatchUp.RUN_ONCE
+        newest = replace(newest, catch_up=True) if owed else None
     passed = []
     for run in ripe:
-        late = run is newest
+        late = newest is not None and run.slot == newest.slot
         if shut or not late:
             reason = _refusal(schedule, run.slot) or (late and shut) or Reason.CATCH_UP_SKIPPED
             passed.append(Passed(run.slot, reason))

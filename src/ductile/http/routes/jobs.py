@@ -118,7 +118,7 @@ async def cancel_job(request: Request, body: ActionBody) -> Response:
 
 
 async def retry_job(request: Request, body: ActionBody) -> Response:
-    """`POST /job/{job_id}/retry`: Queue a failed or dead job again."""
+    """`POST /job/{job_id}/retry`: Queue a failed or dead job again, or end its backoff."""
     services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
     retry = JobRetry(services, job_id, dry=dry_run)
     work = run_once(request, retry, RetriedJob, dry_run=dry_run)

@@ -45,9 +45,22 @@ def retry_job(tx: Tx, job: Job, attempts: int, now: datetime) -> bool:
         return False
     scopes.reopen_scopes(tx, job.scope_id)
     _record_requeue(tx, job, job.status, "retried by an operator", now)
+    _announce(tx, job, now)
+    return True
+
+
+def skip_backoff(tx: Tx, job: Job, now: datetime) -> bool:
+    """Make a queued job ready that waits for its next attempt; False if it no longer waits."""
+    if tx.run("skip_backoff", id=job.id, attempt=job.attempt) != 1:
+        return False
+    tx.effects.ready += 1
+    _announce(tx, job, now)
+    return True
+
+
+def _announce(tx: Tx, job: Job, now: datetime) -> None:
     fields = {"job_id": job.id, "plugin": job.plugin, "command": job.command, "status": "queued"}
     notices.post(tx, Notice("jobs", "job.queued", fields), now, job_id=job.id, plugin=job.plugin)
-    return True
 
 
 def _record_requeue(tx: Tx, job: Job, start: JobStatus, reason: str, now: datetime) -> None:

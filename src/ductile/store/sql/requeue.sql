@@ -36,3 +36,7 @@ UPDATE job_queue SET status = 'queued', attempt = attempt + 1,
                      max_attempts = attempt + :attempts, started_at = NULL,
                      completed_at = NULL, next_retry_at = NULL, last_error = NULL
 WHERE id = :id AND status = :status AND attempt = :attempt;
+
+-- name: skip_backoff
+UPDATE job_queue SET next_retry_at = NULL
+WHERE id = :id AND status = 'queued' AND next_retry_at IS NOT NULL AND attempt = :attempt;
