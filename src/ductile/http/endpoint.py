@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
 from ductile.errors import DuctileError, UsageError
-from ductile.http.middleware.auth import ENDPOINT, authorize, reauthorize
+from ductile.http.middleware.auth import ENDPOINT, authorize, principal_of, reauthorize
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import (
     MAX_BODY,
@@ -96,9 +96,13 @@ async def _call(endpoint: Endpoint, request: Request) -> Response:
                 json_error=endpoint.json_error,
             )
         )
-    response = await endpoint.handler(request, *arguments)
-    if getattr(query, "wait", 0):
-        await reauthorize(request)
+    if not getattr(query, "wait", 0):
+        return await endpoint.handler(request, *arguments)
+    principal = principal_of(request)
+    assert principal is not None, "no public route waits"
+    with app_context_of(request).waits.place(principal):
+        response = await endpoint.handler(request, *arguments)
+    await reauthorize(request)
     return response
 
 

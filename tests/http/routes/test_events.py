@@ -11,14 +11,16 @@ import pytest
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.core.values.redact import Redactor
 from ductile.engine.notices import bus
-from ductile.http.middleware import subscribers
+from ductile.http.middleware.caller_limit import CallerLimit
 from ductile.http.routes import events
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import StoredNotice
-from tests.http.harness import CONFIG, ApiHarness, running_api
+from tests.http.harness import ADMIN, CONFIG, ApiHarness, running_api
 from tests.http.subscriber import subscribed
 from tests.waiting import WAIT_LIMIT, until
+
+AUTH = f"Authorization: Bearer {ADMIN}\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +114,44 @@ def test_cursor_beyond_the_end_starts_from_the_beginning(api: ApiHarness) -> Non
         assert subscriber.next()["event"] == "job.queued"
 
 
+def limit_subscribers(api: ApiHarness, monkeypatch: pytest.MonkeyPatch, places: int) -> CallerLimit:
+    [router] = [each.app for each in api.server.listeners if each.name == "local"]
+    limit: CallerLimit = router.state.app_context.subscribers.limit  # type: ignore[attr-defined]
+    until(lambda: limit.count == 0)
+    monkeypatch.setattr(limit, "places", places)
+    return limit
+
+
 def test_number_of_subscribers_is_limited(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscribers, "MAX_SUBSCRIBERS", 0)
-    assert api.ask("GET", "/events").status == 503
+    limit_subscribers(api, monkeypatch, 1)
+    with subscribed(api):
+        answer = api.ask("GET", "/events", token=created(api, "second"))
+        assert (answer.status, answer.slug) == (503, "too_many_followers")
+
+
+def test_subscribers_of_one_token_are_limited(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = limit_subscribers(api, monkeypatch, 8)
+    greedy = created(api, "greedy")
+    with subscribed(api, token=greedy), subscribed(api, token=greedy):
+        answer = api.ask("GET", "/events", token=greedy)
+        assert (answer.status, answer.slug) == (429, "too_many_open_requests")
+        with subscribed(api, token=created(api, "modest")):
+            assert limit.count == 3
+    until(lambda: limit.count == 0)
+    with subscribed(api, token=greedy):
+        pass
+
+
+def test_subscriber_that_leaves_at_once_gives_its_place_back(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = limit_subscribers(api, monkeypatch, 8)
+    for _ in range(20):
+        with api.connect() as raw:
+            raw.sendall(f"GET /events HTTP/1.1\r\nHost: localhost\r\n{AUTH}\r\n".encode())
+    until(lambda: limit.count == 0)
 
 
 def created(api: ApiHarness, name: str, **more: str) -> str:

@@ -14,15 +14,18 @@ from ductile.engine.ingress.rejection_limiter import RejectionLimiter
 from ductile.engine.observability.metrics import Metrics
 from ductile.engine.services import Services
 from ductile.errors import DuctileError, LedgerError
+from ductile.http.middleware.caller_limit import CallerLimit
 from ductile.http.middleware.heartbeat_batch import HeartbeatBatcher
 from ductile.http.middleware.single_flight import SingleFlight
-from ductile.http.middleware.subscribers import Subscribers
+from ductile.http.middleware.subscribers import MAX_SUBSCRIBERS, Subscribers
 from ductile.log import logger
 from ductile.operations import plugin_health
 from ductile.operations.backup import Backups
 from ductile.operations.plugin_health import HealthCheck
 from ductile.store import ui_sessions
 
+MAX_WAITS = 256
+"""Half of a listener's connections, so that the others stay free for requests that end soon."""
 BLOCKING_THREADS = 4
 """Threads for long blocking calls; the other threads read the ledger."""
 TOKEN_READ_TIMEOUT = 5.0
@@ -36,6 +39,11 @@ class TooManySynchronousCalls(DuctileError):
     http_status = 503
 
 
+class TooManyWaits(DuctileError):
+    code = "too_many_waits"
+    http_status = 503
+
+
 class AppContext:
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -45,6 +53,8 @@ class AppContext:
         self.synchronous_calls = 0
         """Callers that wait for the result of a synchronous pipeline."""
         self.subscribers = Subscribers(services.notice_bus)
+        self.waits = CallerLimit(MAX_WAITS, "waiting requests", TooManyWaits)
+        """Requests with `?wait`."""
         self.metrics = Metrics(services)
         self.rejections = RejectionLimiter()
         self.heartbeats = HeartbeatBatcher(services)
@@ -119,6 +129,11 @@ class AppContext:
             yield
         finally:
             self.synchronous_calls -= 1
+
+    def limit_open_requests(self, connections: int) -> None:
+        """Lower the limits on requests that stay open to what a listener's connections allow."""
+        self.waits.places = min(MAX_WAITS, connections // 2)
+        self.subscribers.limit.places = min(MAX_SUBSCRIBERS, connections // 4)
 
     def close(self) -> None:
         """End the responses that would stay open. Called in the event loop."""

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+from ductile.engine.ingress.auth import Principal
 from ductile.engine.notices.bus import NoticeBus
+from ductile.errors import DuctileError
+from ductile.http.middleware.caller_limit import CallerLimit
 
 MAX_SUBSCRIBERS = 100
 BATCH_INTERVAL = 0.02
 """Seconds between two reads of a subscriber, so that a burst is sent in few pieces."""
+
+
+class TooManySubscribers(DuctileError):
+    code = "too_many_followers"
+    http_status = 503
 
 
 class Subscribers:
@@ -16,22 +24,25 @@ class Subscribers:
 
     def __init__(self, notice_bus: NoticeBus) -> None:
         self.closing = False
-        self.count = 0
+        self.limit = CallerLimit(MAX_SUBSCRIBERS, "event streams", TooManySubscribers)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = False
         self._changed = asyncio.Event()
         notice_bus.follow(self._on_append)
 
-    def enter(self) -> bool:
-        """Return whether there is room for another subscriber, and count it."""
-        if self.closing or self.count >= MAX_SUBSCRIBERS:
-            return False
-        self._loop = asyncio.get_running_loop()
-        self.count += 1
-        return True
+    @property
+    def count(self) -> int:
+        return self.limit.count
 
-    def leave(self) -> None:
-        self.count -= 1
+    def enter(self, principal: Principal) -> None:
+        """Count a subscriber; raises the errors of `CallerLimit` if there is no room for it."""
+        if self.closing:
+            raise TooManySubscribers("the gateway is stopping")
+        self.limit.enter(principal)
+        self._loop = asyncio.get_running_loop()
+
+    def leave(self, principal: Principal) -> None:
+        self.limit.leave(principal)
 
     def changed(self) -> asyncio.Event:
         """Return an event that is set at the next notice. Take it, then read, then wait."""

@@ -91,6 +91,7 @@ REFUSALS = {
     413: "The body is too large.",
     421: "The gateway does not serve the requested host; see `allowed_hosts`.",
     422: "Not acceptable: an idempotency key with another body, or a missing field.",
+    429: "The caller has too many open requests, or too many failed logins.",
     503: "Temporarily unavailable: the ledger is busy, or a limit is reached.",
     507: "The disk is full; nothing was written.",
 }
@@ -262,7 +263,7 @@ def refusal_statuses(endpoint: Endpoint) -> list[int]:
     found = {400, 403, 421, 503}
     authenticates = endpoint.path.startswith(("/gateway/webhooks/", "/ui/session"))
     if endpoint.token_scope is not None or authenticates:
-        found.add(401)
+        found |= {401, 429}
     if "{" in endpoint.path or endpoint.path.startswith("/scheduler/"):
         found.add(404)
     if endpoint.method != "GET":

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.core.values.redact import Redactor
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, UsageError
-from ductile.http.middleware.auth import reauthorize
+from ductile.http.middleware.auth import principal_of, reauthorize
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.subscribers import BATCH_INTERVAL
 from ductile.http.responses import build_response, read_ledger, services_of
@@ -42,24 +43,33 @@ MAX_ENCODED_IN_LOOP = 64 * 1024
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class TooManySubscribers(DuctileError):
-    code = "too_many_followers"
-    http_status = 503
+class _EventStream(StreamingResponse):
+    """A stream that gives its place back, also if its client leaves before the first byte."""
+
+    def __init__(self, request: Request, content: AsyncIterator[bytes]) -> None:
+        super().__init__(content, media_type="text/event-stream", headers=HEADERS)
+        principal = principal_of(request)
+        assert principal is not None, "access control admits only known callers"
+        self._principal, self._subscribers = principal, app_context_of(request).subscribers
+        self._subscribers.enter(principal)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._subscribers.leave(self._principal)
 
 
 async def stream_events(request: Request, query: EventQuery) -> Response:
     """`GET /events`: Stream events from now on, or from `Last-Event-ID` (or `after`) on."""
-    services, subscribers = services_of(request), app_context_of(request).subscribers
+    services = services_of(request)
     header = request.headers.get("last-event-id")
     last = header or query.after
     topics = frozenset(topic for text in query.topic for topic in _read_topics(text))
     newest = await read_ledger(services, stored.last_position)
     name = "Last-Event-ID" if header else "after"
     position = newest if last is None else _resume(parse_position(last, name), newest)
-    if not subscribers.enter():
-        raise TooManySubscribers("too many event stream subscribers")
-    stream = _stream(request, topics, position)
-    return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
+    return _EventStream(request, _stream(request, topics, position))
 
 
 def _read_topics(text: str) -> list[str]:
@@ -122,8 +132,6 @@ async def _stream(
     except DuctileError:
         # The response has begun and can only end. A client that reconnects gets the error.
         return
-    finally:
-        subscribers.leave()
 
 
 async def _encode(notices: list[StoredNotice], redactor: Redactor) -> str:

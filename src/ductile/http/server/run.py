@@ -98,6 +98,7 @@ def open_listeners(gateway: Gateway) -> HttpServer:
     settings, app_context = gateway.compiled.settings, AppContext(gateway)
     listeners = 1 + settings.api.enabled + settings.webhooks_enabled
     most = fd_limits.connections_per_listener(listeners)
+    app_context.limit_open_requests(most)
     opened: list[Listener] = []
 
     def add(name: str, app: Callable[..., Any], bound: socket.socket) -> None:
