@@ -121,6 +121,8 @@ class NewJob:
     dedupe_key: str | None = None
     dedupe_ttl: float | None = None
     """Seconds; if set, queued and running duplicates are dropped too."""
+    submitter: str | None = None
+    """The token or local user whose request creates it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from ductile.store.jobs import idempotency
 BATCH = 200
 DAY = 86400.0
 WEEK = 7 * DAY
+AUDIT = 366 * DAY
+"""Longer than the trigger of the table keeps rows."""
 WINDOW = 20 * BATCH
 """Maximum number of the oldest rows of a log that are looked at for a batch."""
 
@@ -63,6 +65,7 @@ def _log_queries(retention: Retention) -> dict[str, float]:
         "prune_transitions": retention.transitions,
         "prune_notices": retention.logs,
         "prune_dedupe_drops": retention.jobs,
+        "prune_audit_log": AUDIT,
         "prune_deliveries": retention.jobs,
         "prune_dead_deliveries": retention.jobs,
     }
@@ -83,6 +86,7 @@ def _other_queries(retention: Retention) -> dict[str, float]:
         # An operator may send an event again long after its sender has given up.
         "prune_relay_receipts": max(retention.jobs, WEEK),
         "prune_relay_signatures": retention.replays,
+        "prune_webhook_signatures": retention.replays,
         "prune_tokens": retention.jobs,
         "prune_idempotency_keys": idempotency.RETENTION.total_seconds(),
     }

@@ -55,6 +55,7 @@ BOUNDS = {
     ("idempotency_keys", "idem_key"): idempotency.MAX_KEY * WIDEST,
     ("webhook_receipts", "endpoint"): LONGEST_NAME,
     ("webhook_receipts", "delivery_id"): webhook.LONGEST_ID * WIDEST,
+    ("webhook_signatures", "endpoint"): LONGEST_NAME,
     ("gateway_heartbeats", "agent_id"): heartbeat.LONGEST_ID * WIDEST,
     ("webhook_configs", "source_identifier"): bodies.MAX_WEBHOOK_TEXT * WIDEST,
     ("webhook_configs", "event_type"): bodies.MAX_WEBHOOK_TEXT * WIDEST,

@@ -48,6 +48,8 @@ class VerifiedWebhook:
 
     delivery_id: str | None
     event: str | None
+    signature: str = ""
+    """The signature that the gateway computed, as hex: headers may spell it in several ways."""
 
 
 def _read_hex(text: str) -> tuple[str | None, list[bytes]]:
@@ -191,7 +193,7 @@ def judge(
     matches = [hmac.compare_digest(expected, signature) for signature in signatures]
     if not any(matches):
         return Failure("the signature does not match")
-    return VerifiedWebhook(id, _find_single(headers, scheme.event_header))
+    return VerifiedWebhook(id, _find_single(headers, scheme.event_header), expected.hex())
 
 
 def _find_single(headers: Headers, name: str | None) -> str | None:

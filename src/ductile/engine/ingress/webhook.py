@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from datetime import timedelta
 from typing import Any
 
 from ductile._fast_dataclass import dataclass
@@ -11,19 +13,24 @@ from ductile.core.delivery.payload import find_field
 from ductile.core.delivery.signatures import (
     PLAIN,
     PROVIDERS,
+    TOLERANCE,
     Headers,
     Scheme,
     VerifiedWebhook,
     judge,
 )
 from ductile.core.values.json_values import Failure
+from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
 from ductile.model import Event, Json, Notice, SubmittedBy
-from ductile.store import notices
+from ductile.store import notices, webhook_signatures
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, spawn
+from ductile.store.webhook_signatures import SignedRequest
 
 LONGEST_ID = 255
+REPLAY_WINDOW = timedelta(seconds=TOLERANCE)
+"""How long a signature without a signed time counts as a replay if it arrives again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,7 @@ class AcceptWebhook:
         self._tx_config, self._path = services.compiled.tx_config, endpoint.path
         self._now, self._base_id = services.clock.now(), services.entropy.uuid()
         self._delivery_id = _find_delivery_id(endpoint, verified, payload)
+        self._signed = _find_signed_request(endpoint, verified, self._delivery_id)
         name = endpoint.event_name
         event_id = services.entropy.uuid()
         event = Event(f"webhook.{name}", payload, None, name, self._now, event_id)
@@ -86,6 +94,10 @@ class AcceptWebhook:
         ):
             row = tx.one("receipt", **key)
             return AcceptedWebhook(row[0] if row else None, duplicate=True)
+        if self._signed is not None:
+            replay = webhook_signatures.claim(tx, self._signed, self._now)
+            if replay is not None:
+                return AcceptedWebhook(replay.accepted_as, duplicate=True)
         ids = Ids(self._base_id)
         place = spawn.insert_entry_context(tx, self._routing.intents, self._baggage, ids, self._now)
         spawned = close.write_intents(
@@ -97,6 +109,8 @@ class AcceptWebhook:
         job_id = spawned.job_ids[0] if spawned.job_ids else None
         if self._delivery_id is not None:
             tx.run("fill_receipt", job_id=job_id, **key)
+        if self._signed is not None:
+            webhook_signatures.record_result(tx, self._signed, job_id)
         return AcceptedWebhook(job_id)
 
 
@@ -107,4 +121,49 @@ def _find_delivery_id(
     field = find_scheme(endpoint).id_field
     if found is None and field:
         found = find_field(payload, field)
-    return found[:LONGEST_ID].replace("\0", "") if isinstance(found, str) and found else None
+    return shorten_id(found) if isinstance(found, str) and found else None
+
+
+def shorten_id(id: str) -> str:
+    """The id, or its hash if it cannot be stored as it is; two ids never become the same."""
+    if len(id) <= LONGEST_ID and "\0" not in id:
+        return id
+    return f"sha256:{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _find_signed_request(
+    endpoint: EndpointSettings, verified: VerifiedWebhook, delivery_id: str | None
+) -> SignedRequest | None:
+    """The request by its signature; None if a delivery id tells replays apart."""
+    if delivery_id is not None:
+        return None
+    window = None if find_scheme(endpoint).timed else REPLAY_WINDOW
+    return SignedRequest(endpoint.path, verified.signature, window)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveEvent:
+    """The transaction that stores an event for an agent's webhook, unless it is a replay."""
+
+    signature: str
+    enqueue: EnqueueDelivery
+
+    def __call__(self, tx: Tx) -> tuple[int, bool]:
+        """The id of the delivery, and whether an earlier request has created it."""
+        endpoint = f"/gateway/webhooks/{self.enqueue.webhook}"
+        request = SignedRequest(endpoint, self.signature, REPLAY_WINDOW)
+        replay = webhook_signatures.claim(tx, request, self.enqueue.now)
+        if replay is not None and replay.accepted_as is not None:
+            return int(replay.accepted_as), True
+        sent = self.enqueue(tx)
+        webhook_signatures.record_result(tx, request, str(sent.delivery_id))
+        return sent.delivery_id, False
+
+
+def find_challenge(endpoint: EndpointSettings, payload: Json) -> str | None:
+    """The challenge by which Slack verifies the address of an endpoint; None in other requests."""
+    if endpoint.provider != "slack" or not isinstance(payload, dict):
+        return None
+    challenge = payload.get("challenge")
+    is_challenge = payload.get("type") == "url_verification" and isinstance(challenge, str)
+    return challenge if is_challenge else None

@@ -17,6 +17,7 @@ from ductile.core.agents.heartbeat import InvalidHeartbeat
 from ductile.errors import DuctileError
 from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import AccessControl
+from ductile.http.middleware.caller import identify_caller
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.loop_queue import LoopQueue
 from ductile.http.requests import check_object, request_model, validate
@@ -139,7 +140,8 @@ class TriggerRoute(FastRoute):
             given = validate(model, check_object(orjson.loads(body), body), "body")
             if given.dry_run:
                 return False
-            new = jobs.new_job(plugin, command, self._submitted_by(scope), given)
+            actor = identify_caller(scope, self._access).actor
+            new = jobs.new_job(plugin, command, self._submitted_by(scope), given, actor)
             work = services.enqueueing(new)
             committed = partial(self._respond, scope["path"], new, started, respond)
             services.ledger.submit(work, partial(LoopQueue.current().put, committed))

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from ductile.clock import to_text
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import UsageError
+from ductile.http.middleware.caller import caller_of, with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
 from ductile.http.middleware.wait import JobWaiter
@@ -60,7 +61,7 @@ async def trigger(request: Request, body: TriggerBody) -> Response:
     services = services_of(request)
     plugin, command = request.path_params["plugin"], request.path_params["command"]
     services.check(plugin, command)
-    new = new_job(plugin, command, submitted_by(request), body)
+    new = new_job(plugin, command, submitted_by(request), body, caller_of(request).actor)
     work = run_once(request, services.enqueueing(new), Enqueued, dry_run=body.dry_run)
     if body.dry_run:
         ttl, now = services.compiled.tx_config.dedupe_ttl, services.clock.now()
@@ -70,7 +71,9 @@ async def trigger(request: Request, body: TriggerBody) -> Response:
     return JsonResponse(describe_queued(await write_ledger(services, work), plugin, command), 202)
 
 
-def new_job(plugin: str, command: str, producer: SubmittedBy, body: TriggerBody) -> NewJob:
+def new_job(
+    plugin: str, command: str, producer: SubmittedBy, body: TriggerBody, submitter: str
+) -> NewJob:
     return NewJob(
         plugin,
         command,
@@ -78,6 +81,7 @@ def new_job(plugin: str, command: str, producer: SubmittedBy, body: TriggerBody)
         payload=body.payload,
         dedupe_key=body.dedupe_key,
         dedupe_ttl=body.dedupe_ttl,
+        submitter=submitter,
     )
 
 
@@ -140,7 +144,8 @@ async def replay_job(request: Request, body: ReplayBody) -> Response:
         payload=body.payload,
         dry=dry_run,
     )
-    work = run_once(request, replay, ReplayedJob, dry_run=dry_run)
+    named = with_submitter(request, replay, lambda done: [done.job_id] if done.job_id else [])
+    work = run_once(request, named, ReplayedJob, dry_run=dry_run)
     done = await run_transaction(services, work, dry_run=dry_run)
     plan = {"replay_of": done.replay_of}
     return action_response(plan, dry_run=dry_run, job_id=done.job_id, status="queued")

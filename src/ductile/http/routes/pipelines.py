@@ -14,6 +14,7 @@ from ductile.core.pipelines import diagram
 from ductile.core.pipelines.compile import Pipeline
 from ductile.engine.services import Services
 from ductile.errors import UsageError
+from ductile.http.middleware.caller import with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
 from ductile.http.middleware.wait import JobWaiter
@@ -28,7 +29,7 @@ from ductile.http.responses import (
 from ductile.operations import job_tree
 from ductile.operations.dry_run import pipeline as dry_run
 from ductile.operations.pipelines import PipelineStart, StartedPipeline, find_pipeline
-from ductile.store.engines.api import Tx
+from ductile.store.engines.api import Tx, Work
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import PipelineStartBody
@@ -87,12 +88,17 @@ async def start_pipeline(
     if body.dry_run:
         return await _plan_start(request, start, body)
     if start.pipeline.execution_mode != "synchronous" or query.async_:
-        started = await write_ledger(services, run_once(request, start, StartedPipeline))
+        started = await write_ledger(services, _once(request, start))
         return JsonResponse(_describe_started(started, name), 202)
     if len(start.pipeline.first_jobs()) > 1:
         raise UsageError(f"pipeline {name} starts with several jobs; start it with ?async=true")
     with app_context_of(request).synchronous_call():
         return await _start_and_wait(request, start)
+
+
+def _once(request: Request, start: PipelineStart) -> Work[StartedPipeline]:
+    named = with_submitter(request, start, lambda started: started.job_ids)
+    return run_once(request, named, StartedPipeline)
 
 
 async def _plan_start(request: Request, start: PipelineStart, body: PipelineStartBody) -> Response:
@@ -112,7 +118,7 @@ async def _start_and_wait(request: Request, start: PipelineStart) -> Response:
     most = services.compiled.settings.api.max_sync_timeout
     timeout = min(start.pipeline.timeout or most, most)
     began = services.clock.monotonic()
-    started = await write_ledger(services, run_once(request, start, StartedPipeline))
+    started = await write_ledger(services, _once(request, start))
     disconnect = asyncio.create_task(_wait_for_disconnect(request))
     end = asyncio.create_task(_wait_for_run(services, started.instance_id, timeout))
     try:

@@ -16,7 +16,7 @@ from ductile.config.models.http import HEALTH, EndpointSettings
 from ductile.core.delivery.payload import parse_payload
 from ductile.core.values.json_values import Failure
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.ingress.webhook import AcceptWebhook, verify_webhook
+from ductile.engine.ingress.webhook import AcceptWebhook, find_challenge, verify_webhook
 from ductile.http.middleware.auth import (
     check_host,
     check_origin,
@@ -98,6 +98,10 @@ class Webhooks:
         if isinstance(signed, Failure):
             return self._refuse(endpoint, signed.reason, 403, "forbidden", "forbidden")
         payload = parse_payload(body, headers.get("content-type", [""])[0])
+        challenge = find_challenge(endpoint, payload)
+        if challenge is not None:
+            self._app_context.metrics.count_webhook(endpoint.event_name, "challenge")
+            return JsonResponse({"challenge": challenge})
         taken = await write_ledger(services, AcceptWebhook(services, endpoint, signed, payload))
         outcome = "duplicate" if taken.duplicate else "accepted"
         self._app_context.metrics.count_webhook(endpoint.event_name, outcome)

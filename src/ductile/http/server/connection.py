@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import struct
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -21,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from ductile.http.crash_log import log_crash
+from ductile.http.middleware.caller import PEER_UID
 from ductile.http.server.connection_limit import ConnectionLimiter, ConnectionState
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ BODY_TIMEOUT = 30.0
 WRITE_TIMEOUT = 30.0
 """Seconds that a client may leave a response unread."""
 ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#@:][^/?#@]*)(/[^?]*)?(\?.*)?", re.I | re.S)
+PEER_CREDENTIALS = struct.Struct("3i")
 STOPPING = (
     b'{"error":"the gateway is stopping; the request may or may not have been executed",'
     b'"code":"stopping"}\n'
@@ -83,6 +87,7 @@ class HttpConnection(HttpToolsProtocol):
     _close_after_body = False
     """Whether the connection ends with the body of a request that is answered already."""
     _refusal: tuple[int, str, str] | None = None
+    _peer_uid: int | None = None
     _fast_path: FastPath | None = None
     _held: RequestResponseCycle | None = None
     """A request for the fast path whose body is incomplete."""
@@ -99,6 +104,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._fast_path = getattr(self.app, "fast_path", None)
+        self._peer_uid = _find_peer_uid(transport)
         self._read_deadline = self.loop.time() + HEAD_TIMEOUT
         if not self._limiter.admit(self):
             transport.abort()
@@ -144,6 +150,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._peer_uid is not None:
+            self.scope[PEER_UID] = self._peer_uid  # type: ignore[literal-required]
         self._skipped_bytes = self._surplus = self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -324,3 +332,14 @@ class HttpConnection(HttpToolsProtocol):
     def _is_answered(self) -> bool:
         """Return whether the last request whose head is complete has its whole response."""
         return self.cycle is None or self.cycle.response_complete
+
+
+def _find_peer_uid(transport: asyncio.Transport) -> int | None:
+    """Return the user at the other end of a unix socket; None for other sockets."""
+    peer = transport.get_extra_info("socket")
+    if peer is None or peer.family != socket.AF_UNIX:
+        return None
+    _pid, uid, _gid = PEER_CREDENTIALS.unpack(
+        peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+    )
+    return int(uid)

@@ -57,6 +57,8 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
             "CASE WHEN strftime('%Y-%m-%dT%H:%M:%S', completed_at) = substr(completed_at, 1, 19)"
             " THEN (julianday(:now) - julianday(completed_at)) * 86400 END"
         ),
+        # By the database's clock, in the format of our times.
+        "a_year_ago": "strftime('%Y-%m-%dT%H:%M:%S', 'now', '-365 days')",
         # The texts of a JSON array, as a table.
         "given": "(SELECT value AS id FROM json_each(:ids)) AS given",
     },
@@ -85,6 +87,9 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
             "to_jsonb(left(completed_at, 26)),"
             """ '$.datetime("YYYY-MM-DD\\"T\\"HH24:MI:SS.FF6")', '{}', true)"""
             " #>> '{}' AS timestamp))"
+        ),
+        "a_year_ago": (
+            "to_char(now() AT TIME ZONE 'UTC' - interval '365 days', 'YYYY-MM-DD\"T\"HH24:MI:SS')"
         ),
         "given": "jsonb_array_elements_text(CAST(:ids AS jsonb)) AS given(id)",
     },

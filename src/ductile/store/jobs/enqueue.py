@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -41,6 +41,7 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         payload=_encode_payload(new.payload),
         max_attempts=tx_config.max_attempts(new.plugin, new.command),
         submitted_by=new.submitted_by.value,
+        submitter=new.submitter,
         dedupe_key=new.dedupe_key,
         dedupe_ttl=new.dedupe_ttl,
         now=to_text(now),
@@ -50,6 +51,13 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
     fields = {"job_id": id, "plugin": new.plugin, "command": new.command, "status": "queued"}
     notices.post(tx, Notice("jobs", "job.queued", fields), now, job_id=id, plugin=new.plugin)
     return Enqueued(id, JobStatus.QUEUED)
+
+
+def set_submitter(tx: Tx, job_ids: Iterable[str], submitter: str) -> None:
+    """Record the token or local user whose request has created the jobs."""
+    ids = list(job_ids)
+    if ids:
+        tx.run("set_submitter", ids=orjson.dumps(ids).decode(), submitter=submitter)
 
 
 def _encode_payload(payload: Json) -> str:

@@ -1,9 +1,13 @@
 -- name: insert_job
 -- A new job, ready at once.
 INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
-                       submitted_by, dedupe_key, dedupe_ttl, created_at, enqueued_snapshot_id)
+                       submitted_by, submitter, dedupe_key, dedupe_ttl, created_at,
+                       enqueued_snapshot_id)
 VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted_by,
-        :dedupe_key, :dedupe_ttl, :now, :snapshot_id);
+        :submitter, :dedupe_key, :dedupe_ttl, :now, :snapshot_id);
+
+-- name: set_submitter
+UPDATE job_queue SET submitter = :submitter WHERE id IN (SELECT given.id FROM @given@);
 
 -- name: insert_routed_job
 -- A job for an event. No row means that this event already has the job.

@@ -192,7 +192,11 @@ def test_too_large_body_returns_413(api: ApiHarness) -> None:
         (b"plain text", "text/plain", {"body": "plain text"}),
         (b"", "", {"body": ""}),
         (b"a=1&b=2&b=3", "application/x-www-form-urlencoded", {"a": "1", "b": ["2", "3"]}),
-        (b"\xff\xfe", "application/octet-stream", {"body": "\ufffd\ufffd"}),
+        (
+            b"\xff\xfe",
+            "application/octet-stream",
+            {"body": "\ufffd\ufffd", "body_base64": "//4="},
+        ),
         (b"{broken", "application/json", {"body": "{broken"}),
         (b"[" * 110 + b"]" * 110, "application/json", {"body": "[" * 110 + "]" * 110}),
         (b'"\\u0000"', "application/json", "\0"),

@@ -221,6 +221,8 @@ class EventAcceptedModel(ResponseModel):
 
     status: Literal["accepted"]
     delivery_id: int
+    duplicate: bool = OMITTED
+    """Set if the same signed request was accepted before; nothing was stored again."""
 
 
 class HeartbeatModel(ResponseModel):

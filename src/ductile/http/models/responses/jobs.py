@@ -41,6 +41,8 @@ class JobSummaryModel(ResponseModel):
     """The attempt that runs, or runs next."""
     max_attempts: int
     submitted_by: SubmittedBy
+    submitter: str | None
+    """`token:NAME` or `user:NAME`; null for jobs that no request has created."""
     dedupe_key: str | None
     dedupe_ttl: float | None
     created_at: Timestamp
@@ -159,6 +161,8 @@ class JobModel(ResponseModel):
     """The attempt that runs, or runs next."""
     max_attempts: int = OMITTED
     submitted_by: str
+    submitter: str | None = OMITTED
+    """`token:NAME` or `user:NAME`; null for jobs that no request has created."""
     dedupe_key: str | None = OMITTED
     dedupe_ttl: float | None = OMITTED
     created_at: str

@@ -19,6 +19,7 @@ from ductile.core.delivery.signatures import verify
 from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
+from ductile.engine.ingress.webhook import ReceiveEvent
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
 from ductile.errors import LedgerError, UsageError
@@ -52,7 +53,8 @@ METRIC_NAME = "/gateway/webhooks"
 async def receive_event(request: Request) -> Response:
     """`POST /gateway/webhooks/{webhook_id}`: Receive an event, authenticated by its signature.
 
-    202 once it is durable; it is delivered 30 seconds later.
+    202 once it is durable; it is delivered 30 seconds later. The same signature within five
+    minutes is a replay: the response names the first delivery.
     """
     services, metrics = services_of(request), app_context_of(request).metrics
     try:
@@ -61,17 +63,20 @@ async def receive_event(request: Request) -> Response:
         body = await read_body(request)
         headers = headers_of(request)
         now = services.clock.now()
-        if verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp()) is None:
+        verified = verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp())
+        if verified is None:
             metrics.count_webhook(METRIC_NAME, "signature_mismatch")
             return await _refuse_signature(request, webhook)
         text = to_json_text(body, headers.get("content-type", [""])[0])
         enqueue = EnqueueDelivery(id, text, services.entropy.uuid(), now, delay=INBOUND_DELAY)
-        sent = await write_ledger(services, enqueue)
+        work = ReceiveEvent(verified.signature, enqueue)
+        delivery_id, duplicate = await write_ledger(services, work)
     except WebhookNotFound as error:
         metrics.count_webhook(METRIC_NAME, error.code)
         return agent_error(404, error.code)
-    metrics.count_webhook(METRIC_NAME, "accepted")
-    return JsonResponse({"status": "accepted", "delivery_id": sent.delivery_id}, 202)
+    metrics.count_webhook(METRIC_NAME, "duplicate" if duplicate else "accepted")
+    accepted = {"status": "accepted", "delivery_id": delivery_id}
+    return JsonResponse(accepted | {"duplicate": True} if duplicate else accepted, 202)
 
 
 def _webhook_id(request: Request) -> int:
