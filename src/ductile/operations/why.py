@@ -106,15 +106,36 @@ def _consequences(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
         yield f"It led to job {child['id']} of {child['plugin']}{step} ({child['status']})."
     if len(children) > MOST_CHILDREN:
         yield "It led to further jobs."
-    refused = [
-        orjson.loads(notice["payload"])
-        for notice in tx.dicts("notices_of_job", id=job["id"])
-        if notice["type"] == "event.unrouted"
-    ]
-    for item in refused:
-        yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}"
+    about_events = list(_about_events(tx, job["id"]))
+    yield from about_events
     response = job["result"] if isinstance(job["result"], dict) else {}
     events = [event for event in response.get("events") or () if isinstance(event, dict)]
-    if job["status"] == "succeeded" and not children and not refused:
+    if job["status"] == "succeeded" and not children and not about_events:
         for event in events:
             yield f"Its event {event.get('type')} was not routed: no route or pipeline matches it."
+    yield from _joins(tx, job["id"])
+
+
+def _about_events(tx: Tx, job_id: str) -> Iterator[str]:
+    """The events of a job that were routed without starting a job."""
+    for notice in tx.dicts("notices_of_job", id=job_id):
+        item = orjson.loads(notice["payload"])
+        if notice["type"] == "event.unrouted":
+            yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}"
+        elif notice["type"] == "event.deduplicated":
+            pipeline = item["pipeline"]
+            target = f"pipeline {pipeline}" if pipeline else f"plugin {item['plugin']}"
+            yield (
+                f"Its event {item['event_type']} for {target} was dropped as a duplicate of job "
+                f"{item['existing_job_id']}, which has the key {item['dedupe_key']!r}."
+            )
+
+
+def _joins(tx: Tx, job_id: str) -> Iterator[str]:
+    """The joins that did not run, or not yet, of the splits around a job and after it."""
+    for split in tx.dicts("splits_of_job", id=job_id):
+        join = f"Step {split['join_step']}, which joins split {split['split']},"
+        if split["join_step"] and split["status"] == "failed":
+            yield f"{join} did not run: {split['reason'] or 'a branch failed'}"
+        elif split["join_step"] and split["status"] == "open":
+            yield f"{join} waits for the end of all branches."

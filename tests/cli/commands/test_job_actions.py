@@ -193,6 +193,60 @@ def test_why_explains_submission_routing_and_deduplication(flow: CliRunner) -> N
     assert flow("job", "why", "nope", "--json").json["code"] == "not_found"
 
 
+def test_why_names_the_job_that_replaced_a_dropped_event(flow: CliRunner) -> None:
+    event = '{"type":"chain.go","dedupe_key":"k","payload":{"name":"x"}}'
+    flow.plugin("source", f"""echo '{{"status":"ok","events":[{event}]}}'""")
+    with flow.gateway():
+        jobs = []
+        for _ in range(2):
+            jobs.append(flow("run", "source", "--json").json["job_id"])
+            until(lambda: flow("queue", "--json").json["queue_depth"] == 0)
+        first, second = ("\n".join(flow("job", "why", id, "--json").json["why"]) for id in jobs)
+    assert "It led to job" in first
+    winner = first.partition("It led to job ")[2].partition(" ")[0]
+    expected = f"Its event chain.go for pipeline chain was dropped as a duplicate of job {winner}"
+    assert expected in second
+    assert "was not routed" not in second
+    shown = flow("job", "inspect", winner).out
+    assert "dedupe key:    k; duplicates dropped: 1\n" in shown
+
+
+def test_why_explains_a_join_that_did_not_run(flow: CliRunner) -> None:
+    with flow.gateway():
+        run = flow("pipeline", "run", "fan", "--payload", '{"who": "ann"}', "--json").json
+    weak = graph_by_step(flow, run["job_id"])["wide.1.weak"]["job_id"]
+    reason = f"step wide.1.weak ended as dead (job {weak}): not fixed"
+    assert (run["status"], run["reason"]) == ("failed", reason)
+    expected = f"Step last, which joins split wide, did not run: {reason}"
+    nodes = graph_by_step(flow, run["job_id"])
+    for step in ("first", "wide.0.good", "wide.1.weak"):
+        assert expected in flow("job", "why", nodes[step]["job_id"], "--json").json["why"], step
+    assert reason in flow("job", "why", run["instance_id"]).out
+    # A retry reopens the run, and its end has another reason or none.
+    flow.write("fixed", "")
+    with flow.gateway():
+        flow("job", "retry", weak)
+        until(lambda: executed_steps(flow).count("last") == 1)
+    assert expected not in flow("job", "why", weak, "--json").json["why"]
+
+
+def test_inspect_shows_what_with_sets(flow: CliRunner) -> None:
+    with flow.gateway():
+        run = flow("pipeline", "run", "chain", "--payload", '{"name": "ann"}', "--json").json
+    two = graph_by_step(flow, run["job_id"])["two"]["job_id"]
+    shown = flow("job", "inspect", two, "--json").json
+    assert shown["with"] == {"values": {"text": "hello ann"}, "fails": None, "exact": True}
+    assert "with\n" in flow("job", "inspect", two).out
+    config = (flow.root / "config.yaml").read_text()
+    flow.write("config.yaml", config.replace('"hello {payload.name}"', '"bye {payload.none}"'))
+    shown = flow("job", "inspect", two, "--json").json["with"]
+    assert (shown["values"], shown["exact"]) == (None, False)
+    assert "payload.none does not exist" in shown["fails"]
+    assert "with (by the current configuration)" in flow("job", "inspect", two).out
+    one = graph_by_step(flow, run["job_id"])["one__switch"]["job_id"]
+    assert flow("job", "inspect", one, "--json").json["with"] is None
+
+
 def delete_rows(flow: CliRunner, table: str, key: str, value: str) -> None:
     """Delete rows, as retention does."""
     ledger = apsw.Connection(str(flow.state / "state.db"))

@@ -93,7 +93,7 @@ def _show_job(found: Row) -> None:
         "created": output.format_time(found["created_at"]),
         "started": output.format_time(found.get("started_at")),
         "completed": output.format_time(found.get("completed_at")),
-        "dedupe key": found.get("dedupe_key"),
+        "dedupe key": _dedupe(found),
         "parent": found.get("parent_job_id"),
         "source event": found.get("source_event_id"),
     }
@@ -101,6 +101,8 @@ def _show_job(found: Row) -> None:
         if fact not in (None, "-"):
             output.print_line(f"{name + ':':<14} {fact}")
     output.print_section("payload", output.format_value(found.get("payload")))
+    if found.get("with"):
+        _show_with(found["with"])
     if left := found.get("attempts_left_out"):
         output.print_stderr(
             f"earlier attempts not shown: {left}; run: ductile job logs {found['job_id']}"
@@ -114,6 +116,22 @@ def _show_job(found: Row) -> None:
         states = f"{change['from_status']} -> {change['to_status']}"
         output.print_line(f"{output.format_time(change['created_at'])}  {states}{why}")
     _show_graph(found["graph"], found["job_id"])
+
+
+def _dedupe(found: Row) -> str | None:
+    """The dedupe key, how long it is remembered, and how many duplicates were dropped."""
+    if found.get("dedupe_key") is None:
+        return None
+    ttl = found.get("dedupe_ttl")
+    kept = "" if ttl is None else f", remembered for {output.format_duration(ttl)}"
+    dropped = found.get("duplicates_dropped") or 0
+    return f"{found['dedupe_key']}{kept}; duplicates dropped: {dropped}"
+
+
+def _show_with(found: Row) -> None:
+    """What `with` sets in the payload of the step."""
+    name = "with" if found["exact"] else "with (by the current configuration)"
+    output.print_section(name, found["fails"] or output.format_value(found["values"]))
 
 
 def _show_graph(nodes: list[Row], shown_id: str) -> None:

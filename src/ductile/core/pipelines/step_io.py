@@ -44,6 +44,8 @@ class Prepared:
     """The request's context."""
     accumulated: dict[str, Json]
     """`accumulated_json` of the step's own row."""
+    with_values: Json = None
+    """What `with` has set; None without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,13 @@ def prepare_step(
     seen = _request_context(node, accumulated)
     if node.command == HANDLE:
         payload = add_context(payload, seen)
-    if node.with_ is not None:
-        added = render(node.with_, StepValues(payload, seen, dict(config)))
-        if isinstance(added, Failure):
-            return Failure(f"with: {added.reason}")
-        payload = {**payload, **added} if isinstance(payload, dict) else added
-    return Prepared(payload, seen, accumulated)
+    if node.with_ is None:
+        return Prepared(payload, seen, accumulated)
+    added = render(node.with_, StepValues(payload, seen, dict(config)))
+    if isinstance(added, Failure):
+        return Failure(f"with: {added.reason}")
+    payload = {**payload, **added} if isinstance(payload, dict) else added
+    return Prepared(payload, seen, accumulated, added)
 
 
 def judge_switch(

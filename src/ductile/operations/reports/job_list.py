@@ -8,15 +8,18 @@ from ductile.core.values.redact import Redactor
 from ductile.engine.services import Services
 from ductile.errors import NotFound
 from ductile.operations import status
+from ductile.operations.reports.step_input import describe_with
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read
 
 
 def read_job(services: Services, job_id: str) -> dict[str, Any]:
-    """Return a job with its attempts and transitions, and why it waits."""
+    """Return a job with its attempts and transitions, what `with` sets, and why it waits."""
 
     def work(tx: Tx) -> list[dict[str, Any]]:
         job = read.describe_job(tx, job_id)
+        if job is not None and "pruned" not in job:
+            job["with"] = describe_with(tx, services.compiled, job)
         return _explain_waiting(services, tx, [] if job is None else [job])
 
     found = services.ledger.read(work)
@@ -44,6 +47,8 @@ def describe_job(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     waits_for = job["waits_for"]
     shown = {"job_id": job["id"], **_without(job, "id", "older", "waits_for")}
     shown["payload"] = redactor.document(job.get("payload"))
+    if "with" in job:
+        shown["with"] = redactor.document(job["with"])
     for name in ("attempts", "transitions"):
         rows = job[name]
         shown[name] = [_without(row, "older") for row in rows]

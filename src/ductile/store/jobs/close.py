@@ -215,7 +215,8 @@ class _Closing:
         work: list[_Work] = []
         failure = self._tx.one("scope_failure", id=scope_id)
         if failure is not None and not (scope.split and scope.join_always):
-            scopes.end_scope(self._tx, scope, "failed", self._now, reason=failure[0])
+            reason = scopes.describe_failure(*failure[:5])
+            scopes.end_scope(self._tx, scope, "failed", self._now, reason=reason)
         elif scope.split:
             work += self._join(scope)
         else:

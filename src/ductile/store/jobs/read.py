@@ -77,6 +77,7 @@ def describe_job(tx: Tx, job_id: str) -> dict[str, Any] | None:
     if rows:
         instance = tx.one("instance_of_scope", id=job["scope_id"])
         job["instance_id"], job["instance_status"] = (None, None) if instance is None else instance
+        [(job["duplicates_dropped"],)] = tx.all("dropped_duplicates", id=job_id)
     return job
 
 

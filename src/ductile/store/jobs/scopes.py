@@ -10,6 +10,9 @@ from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 
+LONGEST_CAUSE = 500
+"""Characters of a job's error in the reason of its scope; the job has the whole text."""
+
 
 class ScopeRow(NamedTuple):
     """The columns of the query `scope_locked`."""
@@ -44,6 +47,18 @@ def lock_scope(tx: Tx, scope_id: str) -> ScopeRow | None:
 def is_busy(tx: Tx, scope_id: str) -> bool:
     """Whether the scope has a queued or running job or an open child scope."""
     return tx.one("scope_is_busy", id=scope_id) is not None
+
+
+def describe_failure(
+    job_id: str | None, step: str | None, status: str | None, error: str | None, reason: str | None
+) -> str | None:
+    """Why a scope failed: its first failed job, or else the reason of an inner scope."""
+    if job_id is None:
+        return reason
+    cause = (error or "").strip()
+    if len(cause) > LONGEST_CAUSE:
+        cause = f"{cause[: LONGEST_CAUSE - 3]}..."
+    return f"step {step} ended as {status} (job {job_id}){': ' if cause else ''}{cause}"
 
 
 def end_scope(

@@ -117,7 +117,24 @@ class _IntentWriter:
         existing = enqueue.drop_duplicate(self._tx, new, self._now, ttl, step)
         if existing is not None:
             self.spawned.existing.append(existing.job_id)
+            self._post_drop(intent, existing.job_id)
         return existing is not None
+
+    def _post_drop(self, intent: SpawnJob, existing_job_id: str) -> None:
+        """Report the drop to the job whose event was dropped; an outside event has none."""
+        if intent.parent_job_id is None:
+            return
+        fields = {
+            "event_id": intent.event.event_id,
+            "event_type": intent.event.type,
+            "plugin": intent.plugin,
+            "command": intent.command,
+            "pipeline": intent.pipeline or None,
+            "dedupe_key": intent.dedupe_key,
+            "existing_job_id": existing_job_id,
+        }
+        notice = Notice("events", "event.deduplicated", fields)
+        notices.post(self._tx, notice, self._now, job_id=intent.parent_job_id)
 
     def _open_scope(self, intent: OpenScope, point: SpawnPoint) -> None:
         scope_id = self._ids.next()

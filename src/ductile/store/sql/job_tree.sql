@@ -68,6 +68,29 @@ SELECT l.id, l.result FROM @given@ JOIN job_log l ON l.id = given.id;
 SELECT id, topic, type, payload, created_at FROM notices
 WHERE job_id = :id AND topic = 'events' ORDER BY id LIMIT 200;
 
+-- name: splits_of_job
+-- The splits around a job, and those that its events entered, the innermost first.
+WITH RECURSIVE around(id, parent_id, split, pipeline, status, reason, join_step, depth) AS (
+  SELECT s.id, s.parent_id, s.split, s.pipeline, s.status, s.reason, s.join_step, 0
+  FROM scopes s
+  WHERE s.id = (SELECT scope_id FROM job_queue WHERE id = :id)
+     OR s.id IN (SELECT scope_id FROM job_queue WHERE parent_job_id = :id)
+  UNION
+  SELECT s.id, s.parent_id, s.split, s.pipeline, s.status, s.reason, s.join_step, around.depth + 1
+  FROM scopes s JOIN around ON s.id = around.parent_id
+)
+SELECT id, split, pipeline, status, reason, join_step, min(depth) AS depth FROM around
+WHERE split <> '' GROUP BY id, split, pipeline, status, reason, join_step
+ORDER BY min(depth), id LIMIT 20;
+
+-- name: started_under
+-- Whether a job started under the configuration with this hash.
+SELECT 1 FROM job_queue j JOIN config_snapshots s ON s.id = j.started_snapshot_id
+WHERE j.id = :id AND s.config_hash = :config_hash;
+
+-- name: dropped_duplicates
+SELECT count(*) FROM dedupe_drops WHERE existing_job_id = :id;
+
 -- name: dedupe_drops_of
 SELECT dedupe_key, submitted_by, created_at FROM dedupe_drops
 WHERE existing_job_id = :id ORDER BY id DESC LIMIT 20;

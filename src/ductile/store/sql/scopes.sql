@@ -19,12 +19,13 @@ SELECT 1 WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
             OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'open');
 
 -- name: scope_failure
--- `timed_out` is never a final status of ours, but a script may have set it. Returns the reason of
--- an inner scope that failed.
-SELECT (SELECT min(reason) FROM scopes WHERE parent_id = :id AND status = 'failed')
-WHERE EXISTS (SELECT 1 FROM job_queue WHERE scope_id = :id
-              AND status IN ('failed', 'dead', 'timed_out'))
-   OR EXISTS (SELECT 1 FROM scopes WHERE parent_id = :id AND status = 'failed');
+-- The first job that failed, or the reason of an inner scope that failed. `timed_out` is never a
+-- final status of ours, but a script may have set it.
+SELECT id, step_path, status, last_error, NULL AS reason, 0 AS rank, seq FROM job_queue
+WHERE scope_id = :id AND status IN ('failed', 'dead', 'timed_out')
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, reason, 1, 0 FROM scopes WHERE parent_id = :id AND status = 'failed'
+ORDER BY rank, seq, reason LIMIT 1;
 
 -- name: end_scope
 UPDATE scopes SET status = :status, ended_at = :now, reason = :reason

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
 from ductile.model import SubmittedBy
 
@@ -144,6 +146,15 @@ class TransitionModel(ResponseModel):
     created_at: Timestamp
 
 
+class StepInputModel(ResponseModel):
+    """What the `with` of a step sets in the payload, by the configuration in force."""
+
+    values: Any
+    fails: str | None
+    exact: bool
+    """Whether the job started under this configuration."""
+
+
 class JobModel(ResponseModel):
     """A job with its attempts and changes of state.
 
@@ -188,6 +199,9 @@ class JobModel(ResponseModel):
     scope_id: str | None = OMITTED
     join_of: str | None = OMITTED
     replay_of: str | None = OMITTED
+    duplicates_dropped: int = OMITTED
+    """The number of jobs that were not created because this one has their dedupe key."""
+    with_: StepInputModel | None = Field(OMITTED, alias="with")
     instance_id: str | None = OMITTED
     """The pipeline run that it is a job of."""
     instance_status: str | None = OMITTED
