@@ -29,6 +29,55 @@ def test_rows_on_a_terminal_are_coloured_and_cut() -> None:
     assert row == "hello  \x1b[31mfailed\x1b[0m  a lo…"
 
 
+IDS = [f"01a1e59a-8918-76af-939f-448d6e9c0f{n:02x}" for n in range(2)]
+HEADINGS = ("job", "plugin", "command", "status", "attempt", "created", "note")
+ROWS = [(id, "weather", "handle", "failed", "4/4", "2026-11-16 18:24:32", "it broke") for id in IDS]
+
+
+def print_on_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> tuple[list[str], str]:
+    monkeypatch.setattr(output, "_terminal_width", lambda: columns)
+    output.print_table(HEADINGS, ROWS)
+    done = capsys.readouterr()
+    return [click.unstyle(line) for line in done.out.splitlines()], done.err
+
+
+def test_a_wide_terminal_shows_whole_ids(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, notes = print_on_terminal(capsys, monkeypatch, 120)
+    assert [line.split()[0] for line in lines[1:]] == IDS
+    assert notes == ""
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_narrow_terminal_shows_all_columns_and_the_ends_of_the_ids(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    lines, notes = print_on_terminal(capsys, monkeypatch, columns)
+    assert lines[0].split() == [heading.upper() for heading in HEADINGS]
+    assert [line.split()[0] for line in lines[1:]] == ["…448d6e9c0f00", "…448d6e9c0f01"]
+    assert notes == ""
+
+
+def test_columns_without_room_are_marked_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in range(20, 80):
+        lines, notes = print_on_terminal(capsys, monkeypatch, columns)
+        titles = lines[0].split()
+        assert max(map(len, lines)) <= columns
+        if len(titles) == len(HEADINGS):
+            continue
+        assert titles.pop() == "…"
+        missing = ", ".join(HEADINGS[len(titles) :])
+        assert notes.startswith(f"not shown: {missing} (")
+    lines, notes = print_on_terminal(capsys, monkeypatch, 60)
+    assert lines[0].split() == ["JOB", "PLUGIN", "COMMAND", "STATUS", "ATTEMPT", "…"]
+    assert "created, note" in notes
+
+
 def test_text_that_is_not_a_time_is_printed_as_it_is() -> None:
     assert output.format_time("soon") == "soon"
     assert output.format_time(None) == "-"

@@ -64,6 +64,39 @@ def test_an_invalid_limit_is_explained(value: str, capsys: pytest.CaptureFixture
     assert f"'{value}' is not a whole number from 1 to 1000" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["job", "list", "--sinc", "1h"], "Did you mean '--since'?"),
+        (["plugin", "list", "--jsno"], "Did you mean '--json'?"),
+    ],
+)
+def test_an_unknown_option_suggests_a_similar_one(
+    line: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_an_option_that_resembles_no_other_gets_no_suggestion(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plugin", "list", "--since", "1h"]) == 2
+    assert "mean" not in capsys.readouterr().err
+
+
+def test_a_bundled_plugin_that_is_not_loaded_is_reported_with_the_lines_to_add(
+    cli: CliRunner,
+) -> None:
+    for line in (("run", "echo"), ("job", "list", "--plugin", "echo")):
+        refused = cli(*line)
+        assert refused.code == 2
+        assert 'add "bundled:" to plugin_roots and `echo: {}` under plugins' in refused.err
+    config = cli.root / "config.yaml"
+    config.write_text(config.read_text().replace("./plugins", './plugins, "bundled:"'))
+    assert "add `echo: {}` under plugins" in cli("run", "echo").err
+
+
 def test_the_reference_has_the_help_of_options() -> None:
     text = reference.markdown()
     assert "how many." not in text

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from ductile.core.values.suggest import nearest
+
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--config": ("--config-dir", "-c"),
     "--data": ("--body", "-b"),
@@ -62,10 +64,12 @@ class AliasedCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.possibilities:
-                shown = {name for param in self.get_params(ctx) for name in param.opts}
-                error.possibilities[:] = filter(shown.__contains__, error.possibilities)
-            raise
+            # Compared without their dashes, which make all options similar to each other.
+            names = (name for param in self.get_params(ctx) for name in param.opts)
+            shown = {name.lstrip("-"): name for name in names}
+            close = nearest(error.option_name.lstrip("-"), shown)
+            meant = [] if close is None else [shown[close]]
+            raise click.NoSuchOption(error.option_name, possibilities=meant, ctx=ctx) from None
 
 
 def _aliases_of(option: click.Option) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,19 @@ def check_plugin(api: GatewayApi, name: str | None) -> None:
         return
     known = [row["name"] for row in api.get("/plugins")["plugins"]]
     if name not in known and not api.get("/job-logs", plugin=name, limit=1)["logs"]:
-        raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, known)}", plugin=name)
+        raise unknown_plugin(name, known)
+
+
+def unknown_plugin(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a plugin that is not loaded; a bundled one gets the lines to add."""
+    from ductile.config import bundled
+    from ductile.plugins.manifest import is_plugin_name
+
+    hint = did_you_mean(name, known)
+    if is_plugin_name(name) and (bundled.directory() / name / "manifest.yaml").is_file():
+        hint = f'; to load the bundled plugin, add "{bundled.ROOT}" to plugin_roots and '
+        hint += f"`{name}: {{}}` under plugins"
+    return UsageError(f"unknown plugin {name!r}{hint}", plugin=name)
 
 
 def choose_command(plugin: str, known: Collection[str], wanted: str | None) -> str:
@@ -78,11 +90,12 @@ def choose_command(plugin: str, known: Collection[str], wanted: str | None) -> s
 
 
 def resolve_job_id(api: GatewayApi, typed_id: str) -> str:
-    """Return the whole id of a job, of which the start may have been typed.
+    """Return the whole id of a job, of which the start or the end may have been typed.
 
     An id that matches no job is returned as it is: the route that is called next reports it.
     """
-    known = api.get("/job-ids", begins=typed_id, limit=MAX_MATCHES + 1)["job_ids"]
+    typed_id = typed_id.removeprefix("…")
+    known = _find_job_ids(api, begins=typed_id) or _find_job_ids(api, ends=typed_id)
     if typed_id in known or not known:
         return typed_id
     if len(typed_id) < MIN_ID_LENGTH:
@@ -91,8 +104,15 @@ def resolve_job_id(api: GatewayApi, typed_id: str) -> str:
     if len(known) > 1:
         first = known[:MAX_MATCHES]
         listed = ", ".join([*first, "..."] if len(known) > MAX_MATCHES else first)
-        raise UsageError(f"the id {typed_id} matches several jobs: {listed}", jobs=first)
+        advice = "; type the end of the id" if known[0].startswith(typed_id) else ""
+        raise UsageError(f"the id {typed_id} matches several jobs: {listed}{advice}", jobs=first)
     return str(known[0])
+
+
+def _find_job_ids(api: GatewayApi, **part: str) -> list[str]:
+    if not all(part.values()):
+        return []
+    return list(api.get("/job-ids", **part, limit=MAX_MATCHES + 1)["job_ids"])
 
 
 PLUGIN = ConfigName("plugin")
@@ -102,6 +122,23 @@ SETTING = ConfigName("setting")
 STATUS = JobStatusParam([status.value for status in JobStatus])
 PRODUCER = click.Choice([producer.value for producer in SubmittedBy])
 DELIVERY_STATUS = click.Choice(["pending", "delivered", "failed", "dead"])
+
+
+class AliasedChoice(click.Choice[str]):
+    """One of some words; another word that users type for one of them suggests it."""
+
+    def __init__(self, choices: Sequence[str], aliases: Mapping[str, str]) -> None:
+        super().__init__(choices)
+        self._aliases = aliases
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            meant = self._aliases.get(str(value).casefold())
+            hint = f"; did you mean {meant!r}?" if meant else did_you_mean(value, self.choices)
+            listed = ", ".join(self.choices)
+            self.fail(f"{value!r} is not one of: {listed}{hint}", param, ctx)
 
 
 class WholeNumber(click.IntRange):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,11 @@ _COLOURS = {
     **dict.fromkeys(("skipped", "disabled", "debug", "exhausted"), "bright_black"),
 }
 _GAP = "  "
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+ID_END = 12
+"""Characters of a job id in a table that is too wide; commands accept them in place of the id."""
+MIN_COLUMN = 8
+"""Characters of the last column that must fit, so that it is shown in part."""
 PROGRESS_INTERVAL = 1.0
 
 
@@ -68,16 +74,56 @@ def format_status(word: str) -> str:
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "no rows"
 ) -> None:
-    """Print columns as wide as their content; on a terminal, lines are cut at its width."""
+    """Print columns as wide as their content.
+
+    On a terminal that is too narrow, job ids are shortened to their ends, which differ also between
+    jobs of the same run; then lines are cut, and the columns that are not shown are named.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
         click.echo(empty)
         return
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     edge = _terminal_width()
-    click.echo(_row([heading.upper() for heading in headings], widths, edge, heading=True))
+    widths = _widths(headings, cells)
+    if edge is not None and _line_length(widths) > edge:
+        cells = [[_shorten_id(cell) for cell in row] for row in cells]
+        widths = _widths(headings, cells)
+    shown = _count_columns(widths, edge)
+    dropped = [*headings[shown:]]
+    titles = [heading.upper() for heading in headings[:shown]]
+    click.echo(_row(titles, widths[:shown], edge, heading=True) + (f"{_GAP}…" if dropped else ""))
     for row in cells:
-        click.echo(_row(row, widths, edge))
+        click.echo(_row(row[:shown], widths[:shown], edge))
+    if dropped:
+        click.echo(f"not shown: {', '.join(dropped)} (widen the terminal, or use --json)", err=True)
+
+
+def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+
+
+def _line_length(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _shorten_id(cell: str) -> str:
+    return f"…{cell[-ID_END:]}" if _ID.fullmatch(cell) else cell
+
+
+def _count_columns(widths: Sequence[int], edge: int | None) -> int:
+    """The number of columns with room for their content, or for the start of the last one."""
+    if edge is None or _line_length(widths) <= edge:
+        return len(widths)
+    fits = [
+        index
+        for index, width in enumerate(widths)
+        if _line_length(widths[:index]) + len(_GAP) + min(width, MIN_COLUMN) <= edge
+    ]
+    if len(fits) == len(widths):
+        return len(widths)
+    # The mark behind the last heading needs room, too.
+    room = edge - len(_GAP) - 1
+    return max(1, sum(_line_length(widths[: index + 1]) <= room for index in fits))
 
 
 def _terminal_width() -> int | None:

@@ -74,7 +74,7 @@ _JOBS = (
         body="ReplayBody",
         headers=_KEY,
     ),
-    _get("/jobs", "jobs:ro", jobs.list_jobs, "JobPage", query="JobFilterQuery"),
+    _get("/jobs", "jobs:ro", jobs.list_jobs, "JobPage", query="JobListQuery"),
     _get("/job-ids", "jobs:ro", jobs.list_ids, "JobIds", query="JobIdQuery"),
     _get("/queue", "jobs:ro", jobs.list_queue, "Queue", query="QueueQuery"),
     _get("/job-logs", "jobs:ro", jobs.list_attempts, "AttemptPage", query="JobLogQuery"),

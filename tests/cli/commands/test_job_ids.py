@@ -1,4 +1,4 @@
-"""Job ids on the command line: whole, or a unique prefix."""
+"""Job ids on the command line: whole, or a unique prefix or suffix."""
 
 from __future__ import annotations
 
@@ -57,12 +57,30 @@ def test_a_unique_prefix_identifies_the_job(
         assert cli("job", "retry", short, "--json").json["job_id"] == whole
 
 
-def test_a_job_that_is_only_in_the_log_is_found_by_its_prefix(cli: CliRunner) -> None:
+@pytest.mark.parametrize("typed", ["000000000003", "8000-000000000003", "…000000000003"])
+def test_a_unique_suffix_identifies_the_job(
+    cli: CliRunner, place: AbstractContextManager[Any], typed: str
+) -> None:
+    insert_jobs(cli, *ALIKE)
+    with place:
+        assert cli("job", "inspect", typed, "--json").json["job_id"] == ALIKE[3]
+        assert cli("job", "retry", typed, "--json").json["job_id"] == ALIKE[3]
+
+
+def test_a_suffix_may_be_ambiguous_or_too_short(cli: CliRunner) -> None:
+    insert_jobs(cli, "0fa1e070-aaaa-7000-8000-000000000003", ALIKE[3])
+    several = cli("job", "inspect", "000000000003")
+    assert (several.code, "matches several jobs" in several.err) == (2, True)
+    assert "at least 6 characters" in cli("job", "inspect", "00003").err
+
+
+def test_a_job_that_is_only_in_the_log_is_found_by_its_start_and_end(cli: CliRunner) -> None:
     insert_jobs(cli, ALIKE[0])
     connection = apsw.Connection(str(cli.state / "state.db"))
     connection.execute("DELETE FROM job_queue WHERE id = ?", (ALIKE[0],))
     connection.close()
     assert cli("job", "inspect", "0fa1e070", "--json").json["job_id"] == ALIKE[0]
+    assert cli("job", "inspect", ALIKE[0][-12:], "--json").json["job_id"] == ALIKE[0]
     missing = cli("job", "retry", "0fa1e070")
     assert f"there is no job {ALIKE[0]} in the queue" in missing.err
 
@@ -73,7 +91,8 @@ def test_an_ambiguous_prefix_lists_the_first_matches(cli: CliRunner) -> None:
         refused = cli("job", command, "0fa1e070")
         assert (refused.code, refused.out) == (2, "")
         assert refused.err == (
-            f"error: the id 0fa1e070 matches several jobs: {', '.join(ALIKE[:5])}, ...\n"
+            f"error: the id 0fa1e070 matches several jobs: {', '.join(ALIKE[:5])}, ...; "
+            "type the end of the id\n"
         )
         assert cli("job", command, "0fa1e070", "--json").json["jobs"] == list(ALIKE[:5])
 
@@ -125,6 +144,19 @@ def test_a_whole_id_wins_over_a_longer_match(cli: CliRunner) -> None:
 def test_a_short_whole_id_is_found(cli: CliRunner) -> None:
     insert_jobs(cli, "j1")
     assert cli("job", "inspect", "j1", "--json").json["job_id"] == "j1"
+
+
+def test_the_list_begins_at_a_time(cli: CliRunner, place: AbstractContextManager[Any]) -> None:
+    insert_jobs(cli, *ALIKE[:2])
+    connection = apsw.Connection(str(cli.state / "state.db"))
+    old = "2020-01-01T00:00:00.000000Z"
+    connection.execute("UPDATE job_queue SET created_at = ? WHERE id = ?", (old, ALIKE[0]))
+    connection.close()
+    with place:
+        for since, ids in (("1h", [ALIKE[1]]), ("2020-01-01T00:00:00Z", list(reversed(ALIKE[:2])))):
+            rows = cli("job", "list", "--plugin", "bad", "--since", since, "--json").json["jobs"]
+            assert [row["job_id"] for row in rows] == ids
+        assert cli("job", "list", "--since", "soon").code == 2
 
 
 def test_dry_run_accepts_a_shortened_job_id(cli: CliRunner) -> None:

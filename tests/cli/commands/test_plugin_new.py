@@ -161,6 +161,14 @@ class TestRefusals:
         assert done.code == 2
         assert "python" in done.err
 
+    @pytest.mark.parametrize(
+        ("lang", "meant"), [("bash", "sh"), ("Shell", "sh"), ("js", "node"), ("pyhton", "python")]
+    )
+    def test_new_suggests_the_language_that_was_meant(
+        self, cli: CliRunner, lang: str, meant: str
+    ) -> None:
+        assert f"did you mean '{meant}'?" in cli("plugin", "new", "x", "--lang", lang).err
+
     def test_new_rejects_a_root_that_is_a_file(self, cli: CliRunner) -> None:
         cli.write("file", "")
         done = cli("plugin", "new", "x", "--root", str(cli.root / "file"))

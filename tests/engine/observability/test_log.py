@@ -384,7 +384,7 @@ def test_event_without_consumer_is_logged_at_debug(site: Site, out: Output) -> N
 
 
 JOBS_OF_SINK = {
-    **dict.fromkeys(("status", "command", "submitted_by", "before")),
+    **dict.fromkeys(("status", "command", "submitted_by", "since", "before")),
     "plugin": "sink",
     "limit": 10,
 }

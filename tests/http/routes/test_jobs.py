@@ -16,7 +16,7 @@ from tests.engine.site import OK, Site
 from tests.http.harness import allow_long_waits
 from tests.waiting import WAIT_LIMIT, until
 
-JOBS = dict.fromkeys(("status", "plugin", "command", "submitted_by", "before"))
+JOBS = dict.fromkeys(("status", "plugin", "command", "submitted_by", "since", "before"))
 
 
 @pytest.fixture

@@ -220,5 +220,6 @@ class Pipelines:
 
 
 def job_filters(**given: object) -> dict[str, object]:
-    none = {"status": None, "plugin": None, "command": None, "submitted_by": None, "before": None}
+    keys = ("status", "plugin", "command", "submitted_by", "since", "before")
+    none = dict.fromkeys(keys)
     return {**none, "limit": 100, **given}

@@ -102,3 +102,17 @@ def test_ids_with_a_prefix_are_found_in_queue_and_log(filled: Ledger) -> None:
     ):
         ids = filled.read(lambda tx, typed=typed, n=limit: read.find_job_ids(tx, typed, n))
         assert ids == found, typed
+
+
+def test_ids_with_a_suffix_are_found_in_queue_and_log(filled: Ledger) -> None:
+    for typed, limit, found in (
+        (ONE, 5, [ONE]),
+        (TWO[-12:], 5, [TWO]),
+        (OTHER[-12:], 5, [OTHER]),
+        (OTHER[-12:-1], 5, []),
+        (f"{OTHER}-1", 5, []),
+        (f"x{ONE}", 5, []),
+        ("%", 5, []),
+    ):
+        ids = filled.read(lambda tx, typed=typed, n=limit: read.find_job_ids_by_end(tx, typed, n))
+        assert ids == found, typed

@@ -24,6 +24,7 @@ from ductile.cli.options import (
     STATUS,
     check_plugin,
     limit_option,
+    parse_since,
     read_json,
     resolve_job_id,
 )
@@ -47,6 +48,9 @@ def _post(context: CommandContext, typed_id: str, verb: str, body: Row | None = 
 @click.option("--status", type=STATUS, help="Show only jobs in this state.")
 @click.option("--plugin", type=PLUGIN, help="Show only jobs of this plugin.")
 @click.option("--command", help="Show only jobs of this command.")
+@click.option(
+    "--since", metavar="T", type=parse_since, help="Show only jobs created since T (1h, a time)."
+)
 @limit_option()
 @click.option("--before", metavar="CURSOR", help="Continue from this cursor.")
 def listing(context: CommandContext, **filters: Any) -> None:
@@ -72,7 +76,8 @@ def inspect(context: CommandContext, typed_id: str) -> None:
     The job is shown with its payload, attempts, state changes and result; the jobs that led to
     it or followed from it with their step, timings, attempts, errors and added baggage.
 
-    Every command accepts a shortened ID: at least six characters that match one job only.
+    Every command accepts a shortened ID: at least six characters of its start or of its end that
+    match one job only. The end differs also between jobs of the same run.
     """
     with context.target.open_reader() as api:
         job_id = resolve_job_id(api, typed_id)

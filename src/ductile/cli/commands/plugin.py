@@ -12,8 +12,14 @@ from ductile.cli.client import GatewayApi, JobRunner, Json, path_to
 from ductile.cli.command import CommandContext, Noun, compile_config
 from ductile.cli.commands.plugin_dev import new, test, validate
 from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
-from ductile.cli.options import DEDUPE_TTL, PLUGIN, TIMEOUT, choose_command, read_json
-from ductile.core.values.suggest import did_you_mean
+from ductile.cli.options import (
+    DEDUPE_TTL,
+    PLUGIN,
+    TIMEOUT,
+    choose_command,
+    read_json,
+    unknown_plugin,
+)
 from ductile.errors import ConfigError, UsageError
 
 plugin = Noun("plugin", "Create, test, list and run plugins.")
@@ -140,7 +146,10 @@ def _find_command(context: CommandContext, api: GatewayApi, name: str, wanted: s
         if found is None and api.running and name in _find_on_disk(context):
             raise UsageError(f"{NOT_LOADED} plugin {name}; run: {RELOAD}", plugin=name)
         if found is None:
-            raise UsageError(f"unknown plugin {name!r}{did_you_mean(name, loaded)}", plugin=name)
+            raise unknown_plugin(name, loaded)
+        if found["state"] == "available":
+            line = f"add `{name}: {{}}` under plugins in the configuration"
+            raise UsageError(f"plugin {name} is bundled, but not configured; {line}", plugin=name)
         is_refused = api.running and found["state"] == "refused"
         then = f"; after fixing it, run: {RELOAD}" if is_refused else ""
         why = f"{found['state']}: {found['reason']}{then}"

@@ -13,7 +13,7 @@ from ductile.cli import output
 from ductile.cli.client import Json
 from ductile.cli.command import CommandContext, compile_config, read, write
 from ductile.cli.display import print_routing
-from ductile.cli.options import PLUGIN, choose_command, read_json
+from ductile.cli.options import PLUGIN, AliasedChoice, choose_command, read_json
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound, Problem, Refused, UsageError, errors_of
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from ductile.engine.config.compiled import CompiledConfig
     from ductile.plugins.validate import Inspection
 
-LANGUAGES = click.Choice(["python", "sh", "node"])
+LANGUAGES = AliasedChoice(
+    ["python", "sh", "node"],
+    {
+        **dict.fromkeys(("bash", "shell", "zsh", "dash", "ksh"), "sh"),
+        **dict.fromkeys(("py", "python3"), "python"),
+        **dict.fromkeys(("js", "javascript", "nodejs", "mjs", "ts", "typescript"), "node"),
+    },
+)
 TARGET = "NAME|DIR"
 
 

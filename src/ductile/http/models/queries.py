@@ -92,6 +92,10 @@ class JobFilterQuery(PageQuery):
     )
 
 
+class JobListQuery(JobFilterQuery):
+    since: Time = Field(None, description="Jobs that were created at this time or later.")
+
+
 class JobLogQuery(JobFilterQuery):
     job_id: Text = Field(None, description="Attempts of this job.")
     since: Time = Field(None, description="Attempts that ended at this time or later.")
@@ -103,6 +107,9 @@ class JobLogQuery(JobFilterQuery):
 
 class JobIdQuery(RequestModel):
     begins: Annotated[str, AnyText()] = Field("", description="The prefix of a job id.")
+    ends: Annotated[str, AnyText()] = Field(
+        "", description="The suffix of a job id, instead of `begins`."
+    )
     limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
 
 

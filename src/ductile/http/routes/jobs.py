@@ -44,13 +44,14 @@ from ductile.store.jobs.read import count_jobs
 if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody, BulkBody, ReplayBody, TriggerBody
     from ductile.http.models.queries import (
-        JobFilterQuery,
         JobIdQuery,
+        JobListQuery,
         JobLogQuery,
         JobTreeQuery,
         JobWaitQuery,
         QueueQuery,
     )
+    from ductile.store.engines.api import Tx
 
 MAX_SEARCH_SECONDS = 1.0
 """The time that one request may search the log for matching attempts."""
@@ -174,7 +175,7 @@ async def explain(request: Request) -> Response:
     return JsonResponse(reasons)
 
 
-async def list_jobs(request: Request, query: JobFilterQuery) -> Response:
+async def list_jobs(request: Request, query: JobListQuery) -> Response:
     """`GET /jobs`: List jobs, newest first."""
     services = services_of(request)
     filters = {
@@ -182,6 +183,7 @@ async def list_jobs(request: Request, query: JobFilterQuery) -> Response:
         "plugin": query.plugin,
         "command": query.command,
         "submitted_by": value_of(query.submitted_by),
+        "since": None if query.since is None else to_text(query.since),
         "before": query.before or None,
         "limit": query.limit,
     }
@@ -195,13 +197,16 @@ def _summaries(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def list_ids(request: Request, query: JobIdQuery) -> Response:
-    """`GET /job-ids`: List the first job ids with a prefix, including jobs past retention."""
-    if not query.begins:
-        raise UsageError("`begins` must be a job id prefix")
-    found = await read_ledger(
-        services_of(request), lambda tx: read.find_job_ids(tx, query.begins, query.limit)
-    )
-    return JsonResponse({"job_ids": found})
+    """`GET /job-ids`: List the first job ids with a prefix or suffix, also of pruned jobs."""
+    if bool(query.begins) == bool(query.ends):
+        raise UsageError("give a job id prefix as `begins`, or a suffix as `ends`")
+
+    def find(tx: Tx) -> list[str]:
+        if query.begins:
+            return read.find_job_ids(tx, query.begins, query.limit)
+        return read.find_job_ids_by_end(tx, query.ends, query.limit)
+
+    return JsonResponse({"job_ids": await read_ledger(services_of(request), find)})
 
 
 async def list_queue(request: Request, query: QueueQuery) -> Response:

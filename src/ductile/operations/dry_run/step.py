@@ -80,7 +80,7 @@ def _newest(tx: Tx, node: Node) -> str:
     before, among = None, ""
     for _ in range(MOST_PAGES):
         asked = {"plugin": node.plugin, "command": node.command, "before": before, "limit": PAGE}
-        rows = tx.dicts("jobs", status=None, submitted_by=None, **asked)
+        rows = tx.dicts("jobs", status=None, submitted_by=None, since=None, **asked)
         for row in rows:
             if (row["pipeline"], row["step_path"]) == (node.pipeline, node.path):
                 return str(row["id"])

@@ -93,6 +93,15 @@ def find_job_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
     return [row[0] for row in rows]
 
 
+def find_job_ids_by_end(tx: Tx, suffix: str, limit: int) -> list[str]:
+    """The first job ids with this suffix. The log is read only if the queue has none, because no
+    index helps."""
+    rows = tx.all("job_ids_with_suffix", suffix=suffix, limit=limit) or tx.all(
+        "logged_job_ids_with_suffix", suffix=suffix, limit=limit
+    )
+    return [row[0] for row in rows]
+
+
 def _parse_document(text: str | None) -> Any:
     return None if text is None else document(text)
 

@@ -20,6 +20,7 @@ WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
   AND (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
   AND (CAST(:command AS TEXT) IS NULL OR command = :command)
   AND (CAST(:submitted_by AS TEXT) IS NULL OR submitted_by = :submitted_by)
+  AND (CAST(:since AS TEXT) IS NULL OR created_at >= :since)
   AND (CAST(:before AS @big@) IS NULL OR seq < :before)
 ORDER BY seq DESC LIMIT :limit;
 
@@ -43,6 +44,17 @@ SELECT id FROM (SELECT id FROM job_queue WHERE id >= :prefix AND id < :beyond
                 ORDER BY id LIMIT :limit) AS queued
 UNION
 SELECT id FROM logged WHERE id >= :prefix
+ORDER BY id LIMIT :limit;
+
+-- name: job_ids_with_suffix
+SELECT id FROM job_queue WHERE substr(id, length(id) - length(:suffix) + 1) = :suffix
+ORDER BY id LIMIT :limit;
+
+-- name: logged_job_ids_with_suffix
+-- Of jobs past retention, by their attempts.
+SELECT DISTINCT id FROM (
+  SELECT substr(id, 1, length(id) - length('-' || attempt)) AS id FROM job_log) AS logged
+WHERE substr(id, length(id) - length(:suffix) + 1) = :suffix
 ORDER BY id LIMIT :limit;
 
 -- name: jobs_for_bulk
