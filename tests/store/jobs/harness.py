@@ -49,6 +49,8 @@ SPLIT = [
     {"id": "fan", "split": [{"uses": "b"}, {"uses": "c"}, {"uses": "d"}]},
     {"id": "after", "uses": "j"},
 ]
+MOST_JOBS = 500
+"""More than any test runs."""
 FINAL = {"status": "error", "error": "no", "retry": False}
 
 
@@ -195,6 +197,7 @@ class Pipelines:
         ran = []
         while (claimed := self.take()) is not None:
             ran.append(claimed.job.step_path or claimed.job.plugin)
+            assert len(ran) <= MOST_JOBS, "jobs start jobs without an end"
             self.end(claimed, bodies.get(claimed.job.plugin))
         return ran
 

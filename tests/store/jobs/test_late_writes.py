@@ -1,15 +1,19 @@
-"""A settlement writes only to the attempt that its own boot has claimed, on both engines."""
+"""What comes late changes nothing: settlements, undone claims, cancels and retries of a job that
+has moved on, on both engines."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ductile.clock import Ids
 from ductile.model import Ending, JobStatus, Outcome
 from ductile.store.engines.api import Ledger
-from ductile.store.jobs import requeue, retries
+from ductile.store.jobs import close, requeue, retries
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.jobs.harness import BAD, OK, JobQueue
+from tests.store.jobs.harness import BAD, BASE, OK, TX_CONFIG, JobQueue
 
 LATE = Outcome(
     Ending.EXITED,
@@ -78,3 +82,49 @@ def test_boot_does_not_settle_a_job_that_is_queued_again(q: JobQueue) -> None:
     assert not q.end(first, LATE)
     assert q.job(id) == before
     assert before["status"] == JobStatus.QUEUED
+
+
+def test_late_undo_does_not_requeue_the_next_attempt(q: JobQueue) -> None:
+    q.put()
+    first = q.must_take()
+    assert q.end(first, BAD)
+    q.clock.advance(3600)
+    q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now()))
+    second = q.must_take()
+    assert not q.ledger.write(lambda tx: requeue.undo_claim(tx, first.job, q.clock.now()))
+    assert q.job(first.job.id)["status"] == JobStatus.RUNNING
+    assert q.end(second)
+
+
+def test_late_undo_does_not_requeue_an_ended_job(q: JobQueue) -> None:
+    q.put()
+    claimed = q.must_take()
+    assert q.end(claimed)
+    assert not q.ledger.write(lambda tx: requeue.undo_claim(tx, claimed.job, q.clock.now()))
+    assert q.job(claimed.job.id)["status"] == JobStatus.SUCCEEDED
+
+
+def test_late_cancel_of_a_queued_job_does_not_end_the_running_one(q: JobQueue) -> None:
+    id = q.put().job_id
+    [queued] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
+    claimed = q.must_take()
+    now, dead = q.clock.now(), JobStatus.DEAD
+    assert not q.ledger.write(
+        lambda tx: close.end_queued(tx, queued, dead, "cancelled", now, TX_CONFIG, Ids(BASE))
+    )
+    assert q.job(id)["status"] == JobStatus.RUNNING
+    assert q.end(claimed)
+
+
+def test_second_retry_of_the_same_end_changes_nothing(q: JobQueue) -> None:
+    id = q.put(attempts=1).job_id
+    claimed = q.must_take()
+    assert q.end(claimed, BAD)
+    dead = replace(claimed.job, status=JobStatus.DEAD)
+    assert q.ledger.write(lambda tx: requeue.retry_job(tx, dead, 1, q.clock.now()))
+    assert not q.ledger.write(lambda tx: requeue.retry_job(tx, dead, 1, q.clock.now()))
+    assert q.end(q.must_take(), BAD)
+    # The job is dead again, by another attempt than the one that this retry has seen.
+    assert not q.ledger.write(lambda tx: requeue.retry_job(tx, dead, 1, q.clock.now()))
+    job = q.job(id)
+    assert (job["status"], job["attempt"]) == (JobStatus.DEAD, 2)
