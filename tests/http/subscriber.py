@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,8 +24,14 @@ class Subscriber:
         return self.response.readline().decode().rstrip("\n")
 
     def rest(self) -> bytes:
-        """Everything until the gateway ends the stream."""
-        return b"".join(iter(self.response.readline, b""))
+        """The comments until the gateway ends the stream, which has to be without another event."""
+        deadline = time.monotonic() + WAIT_LIMIT
+        lines = []
+        for line in iter(self.response.readline, b""):
+            assert not line.startswith(b"event:"), "the stream continues with an event"
+            assert time.monotonic() < deadline, "the stream does not end"
+            lines.append(line)
+        return b"".join(lines)
 
     def next(self) -> dict[str, Any]:
         """The next event, with its fields and its parsed data."""

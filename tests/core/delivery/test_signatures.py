@@ -121,6 +121,26 @@ def test_garbage_signature_is_rejected(provider: str, value: str) -> None:
     assert verify(scheme, secret, {}, BODY, NOW) is None
 
 
+def test_standard_signature_without_an_id_is_rejected() -> None:
+    secret, headers = signed("standard")
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signature = base64.b64encode(mac(key, f".{NOW}.".encode() + BODY)).decode()
+    for ids in ([], [""]):
+        bad = {**headers, "webhook-id": ids, "webhook-signature": [f"v1,{signature}"]}
+        assert verify(PROVIDERS["standard"], secret, bad, BODY, NOW) is None
+
+
+@pytest.mark.parametrize(("provider", "version"), [("stripe", "v1"), ("slack", "v0")])
+def test_valid_signature_under_another_version_is_rejected(provider: str, version: str) -> None:
+    secret, headers = signed(provider)
+    scheme = PROVIDERS[provider]
+    [value] = headers[scheme.header]
+    # Stripe's header ends with a signature of the version v0, which does not match.
+    other = value.partition(",v0=")[0].replace(f"{version}=", "v2=")
+    assert other != value
+    assert verify(scheme, secret, {**headers, scheme.header: [other]}, BODY, NOW) is None
+
+
 @timed
 @pytest.mark.parametrize("off", [-301, 301])
 def test_timestamp_must_be_recent(provider: str, off: int) -> None:

@@ -47,6 +47,13 @@ class JobTable:
         connection.execute(ROW, (id, plugin, payload, status, attempt, started, owner))
         connection.close()
 
+    def claim_again(self, id: str) -> None:
+        connection = apsw.Connection(self.path)
+        connection.execute(
+            "UPDATE job_queue SET status = 'running', owner = 'next-boot' WHERE id = ?", (id,)
+        )
+        connection.close()
+
     def insert_many(self, count: int, running: int) -> None:
         """Insert rows: the first ones running, the others queued."""
         connection = apsw.Connection(self.path)
@@ -119,6 +126,18 @@ def test_unstarted_claim_is_requeued_without_counting(site: Site, table: JobTabl
     table.insert("a", started=None)
     [job] = recover(site, "a")
     assert (job["status"], job["attempt"], job["next_retry_at"]) == ("queued", 1, None)
+
+
+def test_second_unstarted_claim_of_an_attempt_counts(site: Site, table: JobTable) -> None:
+    """The job may be what kills the gateway before it is started."""
+    table.insert("a", started=None)
+    recover(site, "a")
+    table.claim_again("a")
+    [job] = recover(site, "a")
+    assert (job["status"], job["attempt"]) == ("queued", 2)
+    assert job["next_retry_at"] is not None
+    edges = [(each["to_status"], each["reason"]) for each in job["transitions"]]
+    assert [to for to, _ in edges] == ["queued", "failed", "queued"]
 
 
 def test_running_job_without_owner_is_recovered(site: Site, table: JobTable) -> None:

@@ -195,6 +195,23 @@ def test_key_with_own_ttl_considers_queued_jobs(q: JobQueue) -> None:
     assert (second.job_id, second.deduplicated) == (first.job_id, True)
 
 
+def test_producers_with_the_same_key_decide_one_after_the_other(q: JobQueue) -> None:
+    second: list[enqueue.Enqueued] = []
+    other = threading.Thread(target=lambda: second.append(q.put(dedupe_key="k", dedupe_ttl=60.0)))
+    new = NewJob("echo", "poll", SubmittedBy.CLI, dedupe_key="k", dedupe_ttl=60.0)
+
+    def put_slowly(tx: Tx) -> enqueue.Enqueued:
+        first = enqueue.enqueue_job(tx, new, TX_CONFIG, id="first", now=q.clock.now())
+        other.start()
+        # It has to wait until this one is committed.
+        other.join(0.5)
+        return first
+
+    assert not q.ledger.write(put_slowly).deduplicated
+    other.join(WAIT_LIMIT)
+    assert [(one.job_id, one.deduplicated) for one in second] == [("first", True)]
+
+
 def test_same_key_for_two_targets_is_two_jobs(q: JobQueue) -> None:
     q.put(dedupe_key="k", dedupe_ttl=60.0)
     assert not q.put("other", dedupe_key="k", dedupe_ttl=60.0).deduplicated
