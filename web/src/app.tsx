@@ -1,0 +1,72 @@
+import type { JSX } from 'preact';
+import { sessionState } from './api/session';
+import { ErrorBoundary } from './components/error-boundary';
+import { lazy } from './components/lazy';
+import { Empty, Loading } from './components/states';
+import { Link } from './router/link';
+import { currentPath, matchPath } from './router/router';
+import { Agents } from './screens/agents/agents';
+import { Events } from './screens/events/events';
+import { Home } from './screens/home/home';
+import { JobScreen } from './screens/job/job';
+import { Jobs } from './screens/jobs/jobs';
+import { Login, Unreachable } from './screens/login';
+import { PipelineScreen } from './screens/pipelines/pipeline';
+import { Pipelines } from './screens/pipelines/pipelines';
+import { PluginScreen } from './screens/plugins/plugin';
+import { Plugins } from './screens/plugins/plugins';
+import { RunScreen } from './screens/runs/run';
+import { Runs } from './screens/runs/runs';
+import { Schedules } from './screens/schedules/schedules';
+import { Shell } from './shell';
+
+const Configuration = lazy(
+  async () => (await import('./screens/configuration/configuration')).Configuration,
+);
+const Webhooks = lazy(async () => (await import('./screens/webhooks/webhooks')).Webhooks);
+
+type Parameters = Record<string, string>;
+
+const ROUTES: readonly [string, (parameters: Parameters) => JSX.Element][] = [
+  ['/', () => <Home />],
+  ['/jobs', () => <Jobs />],
+  ['/jobs/:id', ({ id = '' }) => <JobScreen key={id} id={id} />],
+  ['/runs', () => <Runs />],
+  ['/runs/:id', ({ id = '' }) => <RunScreen key={id} id={id} />],
+  ['/schedules', () => <Schedules />],
+  ['/pipelines', () => <Pipelines />],
+  ['/pipelines/:name', ({ name = '' }) => <PipelineScreen key={name} name={name} />],
+  ['/plugins', () => <Plugins />],
+  ['/plugins/:name', ({ name = '' }) => <PluginScreen key={name} name={name} />],
+  ['/webhooks', () => <Webhooks />],
+  ['/agents', () => <Agents />],
+  ['/events', () => <Events />],
+  ['/configuration', () => <Configuration />],
+];
+
+export function App() {
+  const state = sessionState.value;
+  if (state.kind === 'loading') return <Loading />;
+  if (state.kind === 'unreachable') return <Unreachable message={state.message} />;
+  if (state.kind === 'anonymous') return <Login message={state.message} />;
+  return (
+    <Shell>
+      <ErrorBoundary key={currentPath.value}>
+        <Screen />
+      </ErrorBoundary>
+    </Shell>
+  );
+}
+
+function Screen() {
+  const path = currentPath.value;
+  for (const [pattern, show] of ROUTES) {
+    const found = matchPath(pattern, path);
+    if (found) return show(found);
+  }
+  return (
+    <Empty title="There is no such page">
+      <Link to="/">Go to the home page</Link>
+    </Empty>
+  );
+}

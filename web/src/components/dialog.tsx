@@ -1,0 +1,87 @@
+// Questions before an action. One dialog is open at a time; Escape and the backdrop close it.
+
+import { signal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+
+interface DialogProps {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+  wide?: boolean;
+}
+
+export function Dialog({ title, onClose, children, wide }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    return () => dialog?.close();
+  }, []);
+  return (
+    <dialog
+      ref={element}
+      class={wide ? 'dialog dialog-wide' : 'dialog'}
+      aria-label={title}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+    >
+      <header class="dialog-head">
+        <h2>{title}</h2>
+        <button type="button" class="quiet" aria-label="Close" onClick={onClose}>
+          ✕
+        </button>
+      </header>
+      {children}
+    </dialog>
+  );
+}
+
+interface Question {
+  title: string;
+  text: ComponentChildren;
+  /** The verb of the button. */
+  confirm: string;
+  isDestructive?: boolean;
+  answer: (confirmed: boolean) => void;
+}
+
+const question = signal<Question | null>(null);
+
+/** Asks before an action; resolves to whether to go ahead. */
+export function ask(options: Omit<Question, 'answer'>): Promise<boolean> {
+  return new Promise((resolve) => {
+    question.value = {
+      ...options,
+      answer: (confirmed) => {
+        question.value = null;
+        resolve(confirmed);
+      },
+    };
+  });
+}
+
+/** Shows the question of `ask`; part of the shell. */
+export function QuestionDialog() {
+  const current = question.value;
+  if (!current) return null;
+  return (
+    <Dialog title={current.title} onClose={() => current.answer(false)}>
+      <div class="dialog-body">{current.text}</div>
+      <footer class="dialog-foot">
+        <button type="button" onClick={() => current.answer(false)}>
+          Keep it as it is
+        </button>
+        <button
+          type="button"
+          class={current.isDestructive ? 'danger' : 'primary'}
+          onClick={() => current.answer(true)}
+        >
+          {current.confirm}
+        </button>
+      </footer>
+    </Dialog>
+  );
+}

@@ -1,0 +1,135 @@
+// A directed graph, laid out by dagre. Loaded lazily: see `lazy-views.ts`.
+
+import { graphlib, layout } from '@dagrejs/dagre';
+import { useMemo } from 'preact/hooks';
+import { Link } from '../router/link';
+
+export interface GraphNode {
+  id: string;
+  title: string;
+  subtitle: string;
+  status: string;
+  href?: string | undefined;
+  isCurrent?: boolean;
+}
+
+export interface GraphEdge {
+  from: string;
+  to: string;
+  label?: string | undefined;
+}
+
+export interface GraphProps {
+  nodes: GraphNode[];
+  edges: GraphEdge[];
+  label: string;
+}
+
+const NODE_WIDTH = 176;
+const NODE_HEIGHT = 52;
+const MAX_TITLE = 22;
+
+interface Point {
+  x: number;
+  y: number;
+}
+
+function computeLayout(nodes: GraphNode[], edges: GraphEdge[]) {
+  const graph = new graphlib.Graph();
+  graph.setGraph({ rankdir: 'LR', nodesep: 18, ranksep: 44, marginx: 8, marginy: 8 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  for (const { id } of nodes) graph.setNode(id, { width: NODE_WIDTH, height: NODE_HEIGHT });
+  const known = new Set(nodes.map(({ id }) => id));
+  const drawn = edges.filter(({ from, to }) => known.has(from) && known.has(to));
+  for (const { from, to } of drawn) graph.setEdge(from, to);
+  layout(graph);
+  const { width = 0, height = 0 } = graph.graph() as { width?: number; height?: number };
+  return {
+    width,
+    height,
+    places: new Map(nodes.map(({ id }) => [id, graph.node(id) as Point])),
+    lines: drawn.map((edge) => ({
+      ...edge,
+      points: (graph.edge(edge.from, edge.to) as { points: Point[] }).points,
+    })),
+  };
+}
+
+export function Graph({ nodes, edges, label }: GraphProps) {
+  const shape = nodes.map(({ id }) => id).join() + edges.map(({ from, to }) => from + to).join();
+  const { width, height, places, lines } = useMemo(() => computeLayout(nodes, edges), [shape]);
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must take the keyboard.
+    <section class="graph" tabIndex={0} aria-label={label}>
+      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
+        <title>{label}</title>
+        <defs>
+          <marker
+            id="arrow"
+            viewBox="0 0 8 8"
+            refX="7"
+            refY="4"
+            markerWidth="7"
+            markerHeight="7"
+            orient="auto-start-reverse"
+          >
+            <path d="M0 0 8 4 0 8z" class="graph-arrow" />
+          </marker>
+        </defs>
+        {lines.map(({ from, to, points, label: text }) => (
+          <g key={`${from} ${to}`}>
+            <path class="graph-edge" d={drawPath(points)} marker-end="url(#arrow)" />
+            {text && <EdgeLabel points={points} text={text} />}
+          </g>
+        ))}
+        {nodes.map((node) => (
+          <NodeBox key={node.id} node={node} place={places.get(node.id) ?? { x: 0, y: 0 }} />
+        ))}
+      </svg>
+    </section>
+  );
+}
+
+function EdgeLabel({ points, text }: { points: Point[]; text: string }) {
+  const middle = points[Math.floor(points.length / 2)] ?? { x: 0, y: 0 };
+  return (
+    <text class="graph-label" x={middle.x} y={middle.y - 5}>
+      {text}
+    </text>
+  );
+}
+
+function NodeBox({ node, place }: { node: GraphNode; place: Point }) {
+  const { title, subtitle, status, href, isCurrent } = node;
+  const x = place.x - NODE_WIDTH / 2;
+  const y = place.y - NODE_HEIGHT / 2;
+  const box = (
+    <>
+      <title>{`${title} · ${subtitle}`}</title>
+      <rect x={x} y={y} width={NODE_WIDTH} height={NODE_HEIGHT} rx="8" />
+      <rect class="graph-mark" x={x} y={y} width="5" height={NODE_HEIGHT} rx="2.5" />
+      <text class="graph-title" x={x + 15} y={y + 22}>
+        {cut(title)}
+      </text>
+      <text class="graph-subtitle" x={x + 15} y={y + 39}>
+        {cut(subtitle)}
+      </text>
+    </>
+  );
+  const kind = `graph-node graph-${status}${isCurrent ? ' graph-current' : ''}`;
+  return href ? (
+    <Link to={href} class={kind} aria-label={`${title}, ${subtitle}`}>
+      {box}
+    </Link>
+  ) : (
+    <g class={kind}>{box}</g>
+  );
+}
+
+function drawPath(points: Point[]): string {
+  return points.map(({ x, y }, index) => `${index ? 'L' : 'M'}${x} ${y}`).join(' ');
+}
+
+function cut(text: string): string {
+  return text.length > MAX_TITLE ? `${text.slice(0, MAX_TITLE - 1)}…` : text;
+}

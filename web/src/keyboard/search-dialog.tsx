@@ -1,0 +1,120 @@
+// Jump to a job by the beginning of its id, or to a plugin, pipeline or screen by its name.
+
+import { useEffect, useState } from 'preact/hooks';
+import { get, withQuery } from '../api/client';
+import { can } from '../api/session';
+import type { Pipelines, Plugins } from '../api/types';
+import { Dialog } from '../components/dialog';
+import { navigate } from '../router/router';
+import { isSearchOpen, SCREENS } from './shortcuts';
+
+interface Hit {
+  kind: string;
+  name: string;
+  path: string;
+}
+
+const MAX_HITS = 12;
+const ID_PREFIX = /^[0-9a-f]{4,}[0-9a-f-]*$/i;
+
+export function SearchDialog() {
+  return isSearchOpen.value ? <Search /> : null;
+}
+
+function Search() {
+  const [text, setText] = useState('');
+  const [chosen, setChosen] = useState(0);
+  const named = useNames();
+  const ids = useJobIds(text.trim());
+  const wanted = text.trim().toLowerCase();
+  const hits = [...ids, ...named.filter(({ name }) => name.toLowerCase().includes(wanted))];
+  const shown = hits.slice(0, MAX_HITS);
+  const close = () => {
+    isSearchOpen.value = false;
+  };
+  const open = (hit: Hit | undefined) => {
+    if (!hit) return;
+    close();
+    navigate(hit.path);
+  };
+  const onKey = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) setChosen((chosen + step + shown.length) % Math.max(1, shown.length));
+    else if (event.key === 'Enter') open(shown[chosen]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <Dialog title="Search" onClose={close}>
+      <div class="dialog-body search">
+        <input
+          type="search"
+          autofocus
+          aria-label="Search"
+          placeholder="Job id, plugin, pipeline or screen"
+          value={text}
+          onInput={(event) => {
+            setText(event.currentTarget.value);
+            setChosen(0);
+          }}
+          onKeyDown={onKey}
+        />
+        <ul>
+          {shown.map((hit, index) => (
+            <li key={hit.path}>
+              <button type="button" aria-current={index === chosen} onClick={() => open(hit)}>
+                <span>{hit.name}</span>
+                <small>{hit.kind}</small>
+              </button>
+            </li>
+          ))}
+        </ul>
+        {!shown.length && <p class="muted">Nothing has this name or id.</p>}
+      </div>
+    </Dialog>
+  );
+}
+
+function useNames(): Hit[] {
+  const screens = SCREENS.map(({ name, path }) => ({ kind: 'screen', name, path }));
+  const [hits, setHits] = useState<Hit[]>(screens);
+  useEffect(() => {
+    const load = async () => {
+      const [{ plugins }, { pipelines }] = await Promise.all([
+        get<Plugins>('/plugins'),
+        get<Pipelines>('/pipelines'),
+      ]);
+      setHits([
+        ...screens,
+        ...pipelines.map(({ name }) => hitOf('pipeline', name)),
+        ...plugins
+          .filter(({ state }) => state !== 'available')
+          .map(({ name }) => hitOf('plugin', name)),
+      ]);
+    };
+    // Without the names the screens can still be found.
+    load().catch(() => {});
+  }, []);
+  return hits;
+}
+
+function hitOf(kind: string, name: string): Hit {
+  return { kind, name, path: `/${kind}s/${encodeURIComponent(name)}` };
+}
+
+function useJobIds(prefix: string): Hit[] {
+  const [hits, setHits] = useState<Hit[]>([]);
+  useEffect(() => {
+    setHits([]);
+    if (!ID_PREFIX.test(prefix) || !can('jobs:ro')) return;
+    const abort = new AbortController();
+    const address = withQuery('/job-ids', { begins: prefix.toLowerCase(), limit: 8 });
+    get<{ job_ids: string[] }>(address, abort.signal).then(
+      ({ job_ids }) =>
+        setHits(job_ids.map((id) => ({ kind: 'job', name: id, path: `/jobs/${id}` }))),
+      () => {},
+    );
+    return () => abort.abort();
+  }, [prefix]);
+  return hits;
+}

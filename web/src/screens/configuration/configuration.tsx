@@ -1,0 +1,20 @@
+import { Page } from '../../components/page';
+import { Tabs } from '../../components/tabs';
+import { ConfigFiles } from './config-view';
+import { GatewayNodes } from './nodes';
+import { TokenList } from './tokens';
+
+export function Configuration() {
+  return (
+    <Page title="Configuration">
+      <Tabs
+        label="Parts of the configuration"
+        tabs={[
+          { id: 'config', label: 'Configuration', content: () => <ConfigFiles /> },
+          { id: 'tokens', label: 'Tokens', content: () => <TokenList /> },
+          { id: 'nodes', label: 'Nodes', content: () => <GatewayNodes /> },
+        ]}
+      />
+    </Page>
+  );
+}

@@ -1,0 +1,192 @@
+import { useState } from 'preact/hooks';
+import { path, post } from '../../api/client';
+import { useResource } from '../../api/resource';
+import { can } from '../../api/session';
+import type { Token, Tokens } from '../../api/types';
+import { Badge } from '../../components/badge';
+import { ask, Dialog } from '../../components/dialog';
+import { Empty, Loaded } from '../../components/states';
+import { type Column, Table } from '../../components/table';
+import { Time } from '../../components/time';
+import { notify, report } from '../../components/toast';
+import { SecretDialog } from '../webhooks/new-webhook-dialog';
+
+interface Actions {
+  revoke: (token: Token) => void;
+  rotate: (token: Token) => void;
+}
+
+function columns({ revoke, rotate }: Actions): Column<Token>[] {
+  return [
+    {
+      id: 'name',
+      title: 'Token',
+      cell: ({ name }) => <strong>{name}</strong>,
+      sortBy: ({ name }) => name,
+    },
+    {
+      id: 'scopes',
+      title: 'Scopes',
+      cell: ({ scopes }) => scopes.map((scope) => <code key={scope}>{scope} </code>),
+    },
+    {
+      id: 'state',
+      title: 'State',
+      cell: ({ revoked_at }) =>
+        revoked_at ? <Badge status="dead" label="revoked" /> : <Badge status="active" />,
+    },
+    {
+      id: 'created',
+      title: 'Created',
+      wide: true,
+      cell: (token) => <Time at={token.created_at} />,
+    },
+    {
+      id: 'expires',
+      title: 'Expires',
+      cell: ({ expires_at }) => (expires_at ? <Time at={expires_at} relative /> : 'never'),
+    },
+    {
+      id: 'actions',
+      title: '',
+      align: 'right',
+      cell: (token) =>
+        can('*') &&
+        !token.revoked_at && (
+          <span class="row-actions">
+            <button type="button" onClick={() => rotate(token)}>
+              Rotate …
+            </button>
+            <button type="button" class="danger-quiet" onClick={() => revoke(token)}>
+              Revoke …
+            </button>
+          </span>
+        ),
+    },
+  ];
+}
+
+export function TokenList() {
+  const [secret, setSecret] = useState('');
+  const [isCreating, setCreating] = useState(false);
+  const list = useResource<Tokens>('/tokens');
+  const revoke = async ({ id, name }: Token) => {
+    const isSure = await ask({
+      title: `Revoke ${name}?`,
+      text: 'Requests with it are refused, and its sessions end at once. This cannot be undone.',
+      confirm: 'Revoke the token',
+      isDestructive: true,
+    });
+    if (isSure) await report(post(path('token', id, 'revoke')), 'The token is revoked.');
+    list.refetch();
+  };
+  const rotate = async ({ id, name }: Token) => {
+    const isSure = await ask({
+      title: `Rotate ${name}?`,
+      text: 'It gets a new secret, and the present one is refused from then on.',
+      confirm: 'Rotate the token',
+      isDestructive: true,
+    });
+    if (!isSure) return;
+    const sent = post<{ token: string }>(path('token', id, 'rotate'));
+    const changed = await report(sent, 'The token has a new secret.');
+    if (changed) setSecret(changed.token);
+    list.refetch();
+  };
+  return (
+    <>
+      {can('*') && (
+        <p>
+          <button type="button" onClick={() => setCreating(true)}>
+            New token …
+          </button>
+        </p>
+      )}
+      <Loaded resource={list}>
+        {({ tokens }) =>
+          tokens.length ? (
+            <Table
+              rows={tokens}
+              columns={columns({ revoke, rotate })}
+              keyOf={({ id }) => id}
+              label="Tokens"
+            />
+          ) : (
+            <Empty title="The ledger has no tokens">
+              Tokens of the configuration are not listed. Create one here or with{' '}
+              <code>ductile token create</code>.
+            </Empty>
+          )
+        }
+      </Loaded>
+      {isCreating && (
+        <NewTokenDialog
+          onCreated={(token) => {
+            setSecret(token);
+            setCreating(false);
+            list.refetch();
+          }}
+          onClose={() => setCreating(false)}
+        />
+      )}
+      {secret && <SecretDialog title="The token" secret={secret} onClose={() => setSecret('')} />}
+    </>
+  );
+}
+
+interface NewTokenDialogProps {
+  onCreated: (token: string) => void;
+  onClose: () => void;
+}
+
+function NewTokenDialog({ onCreated, onClose }: NewTokenDialogProps) {
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget as HTMLFormElement);
+    const expires = String(form.get('expires') ?? '').trim();
+    try {
+      const { token } = await post<{ token: string }>('/tokens', {
+        name: String(form.get('name')),
+        scopes: String(form.get('scopes'))
+          .split(/[\s,]+/)
+          .filter(Boolean),
+        expires_in: expires || undefined,
+      });
+      onCreated(token);
+    } catch (error) {
+      notify((error as Error).message, true);
+    }
+  };
+  return (
+    <Dialog title="New token" onClose={onClose}>
+      <form onSubmit={submit}>
+        <div class="dialog-body">
+          <label class="field">
+            <span>Name</span>
+            <input name="name" required autocomplete="off" />
+          </label>
+          <label class="field">
+            <span>Scopes</span>
+            <input name="scopes" required autocomplete="off" placeholder="jobs:ro events:ro" />
+            <small class="muted">
+              <code>*</code>, or a noun (jobs, events, system, agents, plugin) or a plugin with{' '}
+              <code>:ro</code> or <code>:rw</code>
+            </small>
+          </label>
+          <label class="field">
+            <span>Expires after</span>
+            <input name="expires" autocomplete="off" placeholder="never, or 30d" />
+          </label>
+        </div>
+        <footer class="dialog-foot">
+          <button type="button" onClick={onClose}>
+            Close
+          </button>
+          <button type="submit" class="primary">
+            Create
+          </button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}

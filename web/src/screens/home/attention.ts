@@ -1,0 +1,124 @@
+// What needs the operator, from the gateway's own answers.
+
+import type { Deliveries, JobPage, Overview, Schedules, Status } from '../../api/types';
+import { countOf, shortId } from '../../format/text';
+
+export interface AttentionItem {
+  id: string;
+  kind: string;
+  /** How urgent: `bad` has failed, `warn` may fail. */
+  tone: 'bad' | 'warn';
+  title: string;
+  why: string;
+  href: string;
+  at: string | null;
+}
+
+interface Sources {
+  overview: Overview | null;
+  dead: JobPage | null;
+  schedules: Schedules | null;
+  status: Status | null;
+  deliveries: Deliveries | null;
+}
+
+/** States that are wanted, or that another item reports: breakers and plugins. */
+const QUIET_SCHEDULES = /^(active|paused|done|breaker_.*|refused|unhealthy|disabled)$/;
+
+export function findAttention(sources: Sources): AttentionItem[] {
+  return [
+    ...openBreakers(sources.overview),
+    ...heldPlugins(sources.overview, sources.status),
+    ...deadJobs(sources.dead),
+    ...brokenSchedules(sources.schedules),
+    ...deadDeliveries(sources.deliveries),
+  ];
+}
+
+function openBreakers(overview: Overview | null): AttentionItem[] {
+  return (overview?.breakers ?? []).map(({ plugin, command, state, opened_at }) => ({
+    id: `breaker ${plugin} ${command}`,
+    kind: 'Breaker',
+    tone: state === 'open' ? 'bad' : 'warn',
+    title: `${plugin}.${command}`,
+    why: `The circuit breaker is ${state.replace('_', ' ')}: its schedule does not fire.`,
+    href: `/plugins/${encodeURIComponent(plugin)}?tab=breakers`,
+    at: opened_at,
+  }));
+}
+
+function heldPlugins(overview: Overview | null, status: Status | null): AttentionItem[] {
+  const held = Object.entries(overview?.held ?? {});
+  const sick = (status?.plugins ?? []).flatMap(({ name, health }): [string, string][] =>
+    health && !health.healthy ? [[name, health.detail ?? 'Its health command failed.']] : [],
+  );
+  const reasons = new Map([...sick, ...held]);
+  return [...reasons].map(([plugin, why]) => ({
+    id: `plugin ${plugin}`,
+    kind: 'Plugin',
+    tone: 'bad',
+    title: plugin,
+    why,
+    href: `/plugins/${encodeURIComponent(plugin)}`,
+    at: null,
+  }));
+}
+
+/** One line per plugin and command: a broken command should not hide the others. */
+function deadJobs(page: JobPage | null): AttentionItem[] {
+  const groups = new Map<string, JobPage['jobs']>();
+  for (const job of page?.jobs ?? []) {
+    const key = `${job.plugin}.${job.command}`;
+    groups.set(key, [...(groups.get(key) ?? []), job]);
+  }
+  return [...groups].flatMap(([name, jobs]) => {
+    const [newest] = jobs;
+    if (!newest) return [];
+    const isOne = jobs.length === 1;
+    const query = new URLSearchParams({
+      status: 'dead',
+      plugin: newest.plugin,
+      command: newest.command,
+    });
+    return {
+      id: `dead ${name}`,
+      kind: isOne ? 'Dead job' : countOf(jobs.length, 'dead job'),
+      tone: 'bad' as const,
+      title: isOne ? `${name} ${shortId(newest.job_id)}` : name,
+      why: newest.last_error ?? 'It failed without a message.',
+      href: isOne ? `/jobs/${newest.job_id}` : `/jobs?${query}`,
+      at: newest.completed_at,
+    };
+  });
+}
+
+function brokenSchedules(found: Schedules | null): AttentionItem[] {
+  return (found?.schedules ?? [])
+    .filter(({ state }) => !QUIET_SCHEDULES.test(state))
+    .map(({ plugin, schedule, state, reason, last_fire }) => ({
+      id: `schedule ${plugin}/${schedule}`,
+      kind: 'Schedule',
+      tone: 'warn',
+      title: `${plugin}/${schedule}`,
+      why: reason ?? `It does not fire: ${state.replaceAll('_', ' ')}.`,
+      href: `/schedules?name=${encodeURIComponent(`${plugin}/${schedule}`)}`,
+      at: last_fire,
+    }));
+}
+
+function deadDeliveries(found: Deliveries | null): AttentionItem[] {
+  const rows = found?.deliveries ?? [];
+  const [newest] = rows;
+  if (!newest) return [];
+  return [
+    {
+      id: 'deliveries',
+      kind: 'Deliveries',
+      tone: 'bad',
+      title: `${countOf(rows.length, 'dead delivery', 'dead deliveries')}`,
+      why: newest.error_detail ?? 'The receiver did not accept them.',
+      href: '/webhooks?tab=deliveries&status=dead',
+      at: newest.last_attempted_at,
+    },
+  ];
+}

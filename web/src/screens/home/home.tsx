@@ -1,0 +1,203 @@
+// The first question is whether anything needs the operator; the rest follows.
+
+import { ofTopics, useResource } from '../../api/resource';
+import { can } from '../../api/session';
+import type {
+  AnalyticsSummary,
+  Deliveries,
+  JobPage,
+  Overview,
+  Schedules,
+  Status,
+} from '../../api/types';
+import { Badge } from '../../components/badge';
+import { OutcomeBar } from '../../components/outcome-bar';
+import { Page, Section } from '../../components/page';
+import { Empty, Failure, Loading } from '../../components/states';
+import { Elapsed, Time } from '../../components/time';
+import { describeRule } from '../../format/cron';
+import { countOf } from '../../format/text';
+import { Link } from '../../router/link';
+import { type AttentionItem, findAttention } from './attention';
+
+export function Home() {
+  const ofJobs = ofTopics('jobs', 'breakers');
+  const seesJobs = can('jobs:ro');
+  const seesSystem = can('system:ro');
+  const overview = useResource<Overview>(seesSystem ? '/system/overview' : null, ofJobs);
+  const status = useResource<Status>(seesSystem ? '/system/status' : null);
+  const dead = useResource<JobPage>(seesJobs ? '/jobs?status=dead&limit=100' : null, ofJobs);
+  const schedules = useResource<Schedules>(seesJobs ? '/scheduler/jobs' : null, ofJobs);
+  const summary = useResource<AnalyticsSummary>(
+    seesJobs ? '/analytics/summary?window=24h' : null,
+    ofJobs,
+  );
+  const deliveries = useResource<Deliveries>(
+    can('agents:ro') ? '/gateway/deliveries?status=dead&limit=50' : null,
+  );
+  const items = findAttention({
+    overview: overview.data,
+    status: status.data,
+    dead: dead.data,
+    schedules: schedules.data,
+    deliveries: deliveries.data,
+  });
+  const isKnown = (overview.data || !seesSystem) && (dead.data || !seesJobs);
+  return (
+    <Page title="Home">
+      {overview.error && !overview.data && (
+        <Failure error={overview.error} retry={overview.refetch} />
+      )}
+      {isKnown ? <Attention items={items} /> : <Loading />}
+      {overview.data && <Figures overview={overview.data} />}
+      <div class="columns">
+        {overview.data && <Running overview={overview.data} />}
+        {overview.data && <NextFires overview={overview.data} />}
+      </div>
+      {summary.data && <Outcomes summary={summary.data} />}
+    </Page>
+  );
+}
+
+function Attention({ items }: { items: AttentionItem[] }) {
+  if (!items.length) {
+    return (
+      <div class="verdict verdict-good">
+        <strong>Nothing needs you.</strong>
+        <span>No dead jobs, open breakers, held plugins or broken schedules.</span>
+      </div>
+    );
+  }
+  return (
+    <section class="attention" aria-labelledby="attention">
+      <h2 id="attention">{countOf(items.length, 'thing needs', 'things need')} you</h2>
+      <ul>
+        {items.map(({ id, kind, tone, title, why, href, at }) => (
+          <li key={id} data-row>
+            <Link to={href} class={`attention-item attention-${tone}`}>
+              <span class="attention-kind">{kind}</span>
+              <span class="attention-title">{title}</span>
+              <span class="attention-why">{why}</span>
+              <span class="attention-at">{at && <Time at={at} relative />}</span>
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Figures({ overview }: { overview: Overview }) {
+  const { queue, workers, plugins } = overview;
+  const figures: [string, number | string, string][] = [
+    ['Running', `${queue.running} of ${workers}`, '/jobs?status=running'],
+    ['Queued', queue.ready, '/jobs?status=queued'],
+    ['Waiting for a retry', queue.retrying, '/jobs?status=queued'],
+    ['Plugins', plugins, '/plugins'],
+  ];
+  return (
+    <ul class="figures">
+      {figures.map(([name, value, href]) => (
+        <li key={name}>
+          <Link to={href}>
+            <span class="figure-name">{name}</span>
+            <span class="figure-value">{value}</span>
+          </Link>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Running({ overview }: { overview: Overview }) {
+  return (
+    <Section title="Running now">
+      {overview.running.length ? (
+        <ul class="list">
+          {overview.running.map(({ job_id, plugin, command, started_at, attempt }) => (
+            <li key={job_id} data-row>
+              <Link to={`/jobs/${job_id}`}>
+                {plugin}.{command}
+              </Link>
+              {attempt > 1 && <span class="muted">attempt {attempt}</span>}
+              <span class="list-end">
+                <Elapsed from={started_at} />
+              </span>
+            </li>
+          ))}
+        </ul>
+      ) : (
+        <Empty title="No job is running">
+          Run a command from its <Link to="/plugins">plugin</Link>.
+        </Empty>
+      )}
+    </Section>
+  );
+}
+
+const SHOWN_FIRES = 8;
+
+function NextFires({ overview }: { overview: Overview }) {
+  return (
+    <Section title="Next" aside={<Link to="/schedules">All schedules</Link>}>
+      {overview.next.length ? (
+        <ul class="list">
+          {overview.next
+            .slice(0, SHOWN_FIRES)
+            .map(({ plugin, schedule, rule, next_run, state }) => (
+              <li key={`${plugin}/${schedule}`} data-row>
+                <Link to={`/schedules?name=${encodeURIComponent(`${plugin}/${schedule}`)}`}>
+                  {plugin}/{schedule}
+                </Link>
+                <span class="muted wide-only">{describeRule(rule)}</span>
+                <span class="list-end">
+                  {state === 'active' ? <Time at={next_run} relative /> : <Badge status={state} />}
+                </span>
+              </li>
+            ))}
+        </ul>
+      ) : (
+        <Empty title="Nothing is scheduled">
+          Add <code>schedules:</code> to a plugin in the configuration.
+        </Empty>
+      )}
+    </Section>
+  );
+}
+
+function Outcomes({ summary }: { summary: AnalyticsSummary }) {
+  const plugins = new Map<string, Record<string, number>>();
+  for (const { plugin, status, attempts } of summary.plugins) {
+    plugins.set(plugin, { ...plugins.get(plugin), [status]: attempts });
+  }
+  const rows = [...plugins].map(([plugin, counts]) => ({
+    plugin,
+    counts,
+    total: Object.values(counts).reduce((sum, count) => sum + count, 0),
+  }));
+  rows.sort((a, b) => b.total - a.total);
+  const largest = rows[0]?.total ?? 1;
+  return (
+    <Section title="Attempts of the last 24 hours">
+      {rows.length ? (
+        <ul class="outcome-list">
+          {rows.map(({ plugin, counts, total }) => (
+            <li key={plugin} data-row>
+              <Link to={`/plugins/${encodeURIComponent(plugin)}`}>{plugin}</Link>
+              <OutcomeBar counts={counts} share={total / largest} />
+              <span class="list-end">{total.toLocaleString('en')}</span>
+            </li>
+          ))}
+        </ul>
+      ) : (
+        <Empty title="Nothing has run in 24 hours" />
+      )}
+      <p class="legend">
+        <span class="outcome-succeeded">succeeded</span>
+        <span class="outcome-skipped">skipped</span>
+        <span class="outcome-failed">failed or timed out</span>
+        <span class="outcome-dead">dead</span>
+      </p>
+    </Section>
+  );
+}

@@ -1,0 +1,73 @@
+import { useState } from 'preact/hooks';
+import { path, post } from '../../api/client';
+import { can } from '../../api/session';
+import type { Job } from '../../api/types';
+import { ask } from '../../components/dialog';
+import { report } from '../../components/toast';
+import { navigate } from '../../router/router';
+import { ReplayDialog } from './replay-dialog';
+
+const OPEN = new Set(['queued', 'running']);
+const RETRIABLE = new Set(['failed', 'timed_out', 'dead']);
+
+interface JobActionsProps {
+  job: Job;
+  onDone: () => void;
+}
+
+/** The actions that the job's state and the session's scopes allow. */
+export function JobActions({ job, onDone }: JobActionsProps) {
+  const [isEditing, setEditing] = useState(false);
+  const address = (action: string) => path('job', job.job_id, action);
+  const isOpen = OPEN.has(job.status);
+  const cancel = async () => {
+    const text =
+      job.status === 'running'
+        ? 'Its process is terminated. What it has done so far is not undone.'
+        : 'It ends without running.';
+    const isSure = await ask({
+      title: `Cancel ${job.plugin}.${job.command}?`,
+      text,
+      confirm: 'Cancel the job',
+      isDestructive: true,
+    });
+    if (isSure) await report(post(address('cancel')), 'The job is cancelled.');
+    onDone();
+  };
+  const retry = async () => {
+    await report(post(address('retry')), 'The job is queued again.');
+    onDone();
+  };
+  const replay = async () => {
+    const result = await report(
+      post<{ job_id: string }>(address('replay')),
+      'A new job with the same payload is queued.',
+    );
+    if (result) navigate(`/jobs/${result.job_id}`);
+  };
+  return (
+    <>
+      {can('jobs:rw') && RETRIABLE.has(job.status) && (
+        <button type="button" class="primary" onClick={retry}>
+          Retry
+        </button>
+      )}
+      {can('jobs:rw') && !isOpen && !job.pruned && (
+        <button type="button" onClick={replay}>
+          Replay
+        </button>
+      )}
+      {can('jobs:rw') && !isOpen && !job.pruned && (
+        <button type="button" onClick={() => setEditing(true)}>
+          Edit and replay …
+        </button>
+      )}
+      {can('jobs:rw') && isOpen && (
+        <button type="button" class="danger" onClick={cancel}>
+          Cancel
+        </button>
+      )}
+      {isEditing && <ReplayDialog job={job} onClose={() => setEditing(false)} />}
+    </>
+  );
+}

@@ -1,0 +1,95 @@
+// All jobs that belong together with this one, as a graph and as a timeline.
+
+import { path } from '../../api/client';
+import { ofTopics, useResource } from '../../api/resource';
+import type { JobTree, TreeNode } from '../../api/types';
+import { LazyGraph } from '../../components/lazy-views';
+import { Section } from '../../components/page';
+import { Loaded } from '../../components/states';
+import { Timeline, type TimelineRow, type TimelineSpan } from '../../components/timeline';
+import { formatDuration } from '../../format/duration';
+
+export function JobRun({ jobId }: { jobId: string }) {
+  const tree = useResource<JobTree>(`${path('job', jobId, 'tree')}?flat=true`, ofTopics('jobs'));
+  return (
+    <Loaded resource={tree}>
+      {({ jobs = [] }) => (
+        <>
+          <Section title="Graph">
+            <LazyGraph
+              label="Graph of the run"
+              nodes={jobs.map((job) => ({
+                id: job.job_id,
+                title: job.step || `${job.plugin}.${job.command}`,
+                subtitle: describe(job),
+                status: job.status,
+                href: `/jobs/${job.job_id}?tab=run`,
+                isCurrent: job.job_id === jobId,
+              }))}
+              edges={edgesOf(jobs)}
+            />
+          </Section>
+          <Section title="Timeline">
+            <Timeline rows={jobs.map(rowOf)} />
+          </Section>
+        </>
+      )}
+    </Loaded>
+  );
+}
+
+function describe({ plugin, status, duration_ms }: TreeNode): string {
+  const took = duration_ms === null ? '' : ` · ${formatDuration(duration_ms)}`;
+  return `${plugin} · ${status.replace('_', ' ')}${took}`;
+}
+
+/** A join follows every job of its split, not only its parent. */
+export function edgesOf(jobs: TreeNode[]): { from: string; to: string }[] {
+  const edges: { from: string; to: string }[] = [];
+  for (const job of jobs) {
+    const joined = job.join_of ? branchEnds(jobs, job) : [];
+    const sources = joined.length ? joined : job.parent_job_id ? [job.parent_job_id] : [];
+    edges.push(...sources.map((from) => ({ from, to: job.job_id })));
+  }
+  return edges;
+}
+
+function branchEnds(jobs: TreeNode[], join: TreeNode): string[] {
+  const below = new Set([join.parent_job_id]);
+  // Jobs are listed after their parents.
+  const inSplit = jobs.filter(({ branch, parent_job_id, job_id }) => {
+    const isMember = Boolean(branch) && below.has(parent_job_id);
+    if (isMember) below.add(job_id);
+    return isMember;
+  });
+  const parents = new Set(inSplit.map(({ parent_job_id }) => parent_job_id));
+  return inSplit.filter(({ job_id }) => !parents.has(job_id)).map(({ job_id }) => job_id);
+}
+
+function rowOf(job: TreeNode): TimelineRow {
+  const spans: TimelineSpan[] = [];
+  let waitedFrom = job.created_at;
+  for (const { attempt, status, started_at, completed_at, duration_ms } of job.attempts) {
+    if (!started_at) continue;
+    spans.push({ from: waitedFrom, to: started_at, status: 'waiting', label: 'waited' });
+    spans.push({
+      from: started_at,
+      to: completed_at,
+      status,
+      label: `attempt ${attempt}: ${status}, ${formatDuration(duration_ms)}`,
+    });
+    waitedFrom = completed_at;
+  }
+  if (job.status === 'running' && job.started_at) {
+    spans.push({ from: waitedFrom, to: job.started_at, status: 'waiting', label: 'waited' });
+    spans.push({ from: job.started_at, to: null, status: 'running', label: 'running' });
+  } else if (job.status === 'queued') {
+    spans.push({ from: waitedFrom, to: null, status: 'waiting', label: 'waiting' });
+  }
+  return {
+    id: job.job_id,
+    title: job.step || `${job.plugin}.${job.command}`,
+    href: `/jobs/${job.job_id}`,
+    spans,
+  };
+}

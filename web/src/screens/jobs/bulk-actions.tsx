@@ -1,0 +1,117 @@
+// Retry or cancel every job that matches the filters, after a preview of what is touched.
+
+import { useState } from 'preact/hooks';
+import { post } from '../../api/client';
+import type { Json } from '../../api/json';
+import type { BulkResult } from '../../api/types';
+import { Dialog } from '../../components/dialog';
+import { notify, report } from '../../components/toast';
+import { countOf } from '../../format/text';
+import { Link } from '../../router/link';
+
+const LIMIT = 1000;
+const SHOWN = 12;
+
+type Action = 'retry' | 'cancel';
+
+interface BulkActionsProps {
+  filter: Record<string, string>;
+  onDone: () => void;
+}
+
+const ACTIONS: Record<Action, { title: string; states: string[] }> = {
+  retry: { title: 'Retry all', states: ['dead', 'failed', 'timed_out'] },
+  cancel: { title: 'Cancel all', states: ['queued', 'running'] },
+};
+
+export function BulkActions({ filter, onDone }: BulkActionsProps) {
+  const [preview, setPreview] = useState<{ action: Action; result: BulkResult } | null>(null);
+  const status = filter.status ?? '';
+  const offered = (Object.keys(ACTIONS) as Action[]).filter((action) =>
+    ACTIONS[action].states.includes(status),
+  );
+  const send = (action: Action, dryRun: boolean) =>
+    post<BulkResult>(`/jobs/${action}`, { filter: filter as Json, limit: LIMIT, dry_run: dryRun });
+  const open = async (action: Action) => {
+    try {
+      setPreview({ action, result: await send(action, true) });
+    } catch (error) {
+      notify((error as Error).message, true);
+    }
+  };
+  const apply = async (action: Action) => {
+    setPreview(null);
+    await report(send(action, false), ({ count }) =>
+      action === 'retry'
+        ? `${countOf(count, 'job')} queued again.`
+        : `${countOf(count, 'job')} cancelled.`,
+    );
+    onDone();
+  };
+  return (
+    <>
+      {offered.map((action) => (
+        <button type="button" key={action} onClick={() => open(action)}>
+          {ACTIONS[action].title} …
+        </button>
+      ))}
+      {preview && (
+        <Preview
+          {...preview}
+          onApply={() => apply(preview.action)}
+          onClose={() => setPreview(null)}
+        />
+      )}
+    </>
+  );
+}
+
+interface PreviewProps {
+  action: Action;
+  result: BulkResult;
+  onApply: () => void;
+  onClose: () => void;
+}
+
+function Preview({ action, result, onApply, onClose }: PreviewProps) {
+  const { jobs, count, refused, more } = result;
+  const verb = action === 'retry' ? 'Retry' : 'Cancel';
+  return (
+    <Dialog title={`${verb} ${countOf(count, 'job')}?`} onClose={onClose}>
+      <div class="dialog-body">
+        <p>
+          {action === 'retry'
+            ? 'Each job is queued again with its payload.'
+            : 'Queued jobs end without running. Running jobs are terminated.'}
+          {more && ` There are more; this touches the first ${count}.`}
+        </p>
+        <ul class="id-list">
+          {jobs.slice(0, SHOWN).map((id) => (
+            <li key={id}>
+              <Link to={`/jobs/${id}`}>{id}</Link>
+            </li>
+          ))}
+          {jobs.length > SHOWN && <li>and {jobs.length - SHOWN} more</li>}
+        </ul>
+        {refused.length > 0 && (
+          <p class="muted">
+            {countOf(refused.length, 'job')} left out: {refused[0]?.error}
+          </p>
+        )}
+      </div>
+      <footer class="dialog-foot">
+        <button type="button" onClick={onClose}>
+          Keep them as they are
+        </button>
+        <button
+          type="button"
+          class={action === 'cancel' ? 'danger' : 'primary'}
+          disabled={!count}
+          onClick={onApply}
+        >
+          {verb} {countOf(count, 'job')}
+        </button>
+      </footer>
+    </Dialog>
+  );
+}

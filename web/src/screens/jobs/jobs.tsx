@@ -1,0 +1,161 @@
+import { withQuery } from '../../api/client';
+import { ofTopics, useResource } from '../../api/resource';
+import { can } from '../../api/session';
+import type { JobPage, JobSummary, Plugins } from '../../api/types';
+import { Badge } from '../../components/badge';
+import { Filters, SelectFilter, TextFilter } from '../../components/filters';
+import { Page } from '../../components/page';
+import { Empty, Loaded } from '../../components/states';
+import { type Column, Table } from '../../components/table';
+import { Elapsed, Time } from '../../components/time';
+import { shortId } from '../../format/text';
+import { Link } from '../../router/link';
+import { currentQuery, queryValue, setQuery } from '../../router/router';
+import { BulkActions } from './bulk-actions';
+
+const STATES = ['queued', 'running', 'succeeded', 'failed', 'timed_out', 'dead', 'skipped'];
+const PRODUCERS = ['scheduler', 'webhook', 'route', 'cli', 'api', 'hook', 'relay', 'agent'];
+const FILTERS = ['status', 'plugin', 'command', 'submitted_by'];
+const PAGE_SIZE = 50;
+
+const COLUMNS: Column<JobSummary>[] = [
+  {
+    id: 'job',
+    title: 'Job',
+    cell: ({ job_id, plugin, command }) => (
+      <Link to={`/jobs/${job_id}`} title={job_id}>
+        <strong>
+          {plugin}.{command}
+        </strong>{' '}
+        <span class="mono muted">{shortId(job_id)}</span>
+      </Link>
+    ),
+    sortBy: ({ plugin, command }) => `${plugin}.${command}`,
+  },
+  { id: 'status', title: 'Status', cell: (job) => <JobState job={job} />, sortBy: (j) => j.status },
+  {
+    id: 'pipeline',
+    title: 'Pipeline',
+    wide: true,
+    cell: ({ pipeline, step_path }) =>
+      pipeline && (
+        <Link to={`/pipelines/${encodeURIComponent(pipeline)}`}>
+          {pipeline}
+          <span class="muted"> · {step_path}</span>
+        </Link>
+      ),
+    sortBy: ({ pipeline }) => pipeline || null,
+  },
+  { id: 'by', title: 'By', wide: true, cell: (job) => job.submitted_by },
+  {
+    id: 'created',
+    title: 'Created',
+    cell: ({ created_at }) => <Time at={created_at} relative />,
+    sortBy: ({ created_at }) => created_at,
+  },
+  {
+    id: 'took',
+    title: 'Took',
+    align: 'right',
+    cell: ({ started_at, completed_at }) => <Elapsed from={started_at} to={completed_at} />,
+    sortBy: ({ started_at, completed_at }) =>
+      started_at && completed_at ? Date.parse(completed_at) - Date.parse(started_at) : null,
+  },
+  {
+    id: 'note',
+    title: 'Note',
+    wide: true,
+    cell: ({ waits_for, last_error }) => (
+      <span class="note" title={waits_for ?? last_error ?? ''}>
+        {waits_for ?? last_error}
+      </span>
+    ),
+  },
+];
+
+function JobState({ job: { status, attempt, max_attempts, next_retry_at } }: { job: JobSummary }) {
+  return (
+    <>
+      {next_retry_at ? <Badge status="retrying" /> : <Badge status={status} />}
+      {attempt > 1 && (
+        <span class="muted">
+          {' '}
+          {attempt}/{max_attempts}
+        </span>
+      )}
+    </>
+  );
+}
+
+export function Jobs() {
+  const filter = Object.fromEntries(
+    FILTERS.map((name) => [name, queryValue(name)]).filter(([, value]) => value),
+  );
+  const before = queryValue('before');
+  const address = withQuery('/jobs', { ...filter, limit: PAGE_SIZE, before });
+  // An older page does not change by new jobs; its rows may still end.
+  const page = useResource<JobPage>(address, ofTopics('jobs'));
+  const plugins = useResource<Plugins>('/plugins');
+  const names = (plugins.data?.plugins ?? [])
+    .filter(({ state }) => state !== 'available')
+    .map(({ name }) => name);
+  return (
+    <Page
+      title="Jobs"
+      actions={can('jobs:rw') && <BulkActions filter={filter} onDone={page.refetch} />}
+    >
+      <Filters>
+        <SelectFilter name="status" label="Status" options={STATES} />
+        <SelectFilter name="plugin" label="Plugin" options={names} />
+        <TextFilter name="command" label="Command" placeholder="any" />
+        <SelectFilter name="submitted_by" label="Submitted by" options={PRODUCERS} />
+      </Filters>
+      <Loaded resource={page}>
+        {({ jobs, cursor }) => (
+          <>
+            {jobs.length ? (
+              <Table rows={jobs} columns={COLUMNS} keyOf={(job) => job.job_id} label="Jobs" />
+            ) : (
+              <NoJobs isFiltered={currentQuery.value.size > 0} />
+            )}
+            <Pager before={before} cursor={cursor} />
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+function NoJobs({ isFiltered }: { isFiltered: boolean }) {
+  return isFiltered ? (
+    <Empty title="No job matches these filters">Remove a filter to see more.</Empty>
+  ) : (
+    <Empty title="There are no jobs yet">
+      Run a command from its <Link to="/plugins">plugin</Link>, or with{' '}
+      <code>ductile plugin run NAME</code>.
+    </Empty>
+  );
+}
+
+function Pager({ before, cursor }: { before: string; cursor: number | null }) {
+  if (!before && cursor === null) return null;
+  return (
+    <nav class="pager" aria-label="Pages">
+      <button type="button" disabled={!before} onClick={() => history.back()} hidden={!before}>
+        ← Newer
+      </button>
+      {before && (
+        <button type="button" onClick={() => setQuery({ before: null })}>
+          Newest
+        </button>
+      )}
+      <button
+        type="button"
+        disabled={cursor === null}
+        onClick={() => setQuery({ before: String(cursor) }, true)}
+      >
+        Older →
+      </button>
+    </nav>
+  );
+}

@@ -1,0 +1,77 @@
+import { useResource } from '../../api/resource';
+import type { Pipelines as PipelineList } from '../../api/types';
+import { Page } from '../../components/page';
+import { Empty, Loaded } from '../../components/states';
+import { type Column, Table } from '../../components/table';
+import { Link } from '../../router/link';
+
+type Row = PipelineList['pipelines'][number];
+
+const COLUMNS: Column<Row>[] = [
+  {
+    id: 'name',
+    title: 'Pipeline',
+    cell: ({ name }) => (
+      <Link to={`/pipelines/${encodeURIComponent(name)}`}>
+        <strong>{name}</strong>
+      </Link>
+    ),
+    sortBy: ({ name }) => name,
+  },
+  {
+    id: 'on',
+    title: 'Starts on',
+    cell: ({ on, on_hook, from_plugin, if: condition }) => (
+      <>
+        <code>{on ?? (on_hook && `hook ${on_hook}`)}</code>
+        {from_plugin && <span class="muted"> from {from_plugin}</span>}
+        {condition && <span class="muted"> if {condition}</span>}
+      </>
+    ),
+  },
+  {
+    id: 'mode',
+    title: 'Mode',
+    wide: true,
+    cell: ({ execution_mode }) => execution_mode,
+    sortBy: ({ execution_mode }) => execution_mode,
+  },
+  {
+    id: 'steps',
+    title: 'Steps',
+    align: 'right',
+    cell: ({ steps }) => steps,
+    sortBy: ({ steps }) => steps,
+  },
+  {
+    id: 'runs',
+    title: '',
+    align: 'right',
+    cell: ({ name }) => <Link to={`/runs?pipeline=${encodeURIComponent(name)}`}>Runs</Link>,
+  },
+];
+
+export function Pipelines() {
+  const list = useResource<PipelineList>('/pipelines');
+  return (
+    <Page title="Pipelines">
+      <Loaded resource={list}>
+        {({ pipelines }) =>
+          pipelines.length ? (
+            <Table
+              rows={pipelines}
+              columns={COLUMNS}
+              keyOf={({ name }) => name}
+              label="Pipelines"
+            />
+          ) : (
+            <Empty title="There are no pipelines">
+              A pipeline turns an event into a series of jobs. Add one to <code>pipelines:</code> in
+              the configuration.
+            </Empty>
+          )
+        }
+      </Loaded>
+    </Page>
+  );
+}

@@ -1,0 +1,97 @@
+import { ofTopics, useResource } from '../../api/resource';
+import { can } from '../../api/session';
+import type { Plugins as PluginList, Status } from '../../api/types';
+import { Badge } from '../../components/badge';
+import { Filters, SelectFilter } from '../../components/filters';
+import { Page } from '../../components/page';
+import { Empty, Loaded } from '../../components/states';
+import { type Column, Table } from '../../components/table';
+import { Time } from '../../components/time';
+import { Link } from '../../router/link';
+import { queryValue } from '../../router/router';
+
+type Row = PluginList['plugins'][number] & Partial<Status['plugins'][number]>;
+
+const STATES = ['ready', 'unhealthy', 'refused', 'shadowed', 'disabled', 'available'];
+
+const COLUMNS: Column<Row>[] = [
+  {
+    id: 'name',
+    title: 'Plugin',
+    cell: ({ name, version }) => (
+      <Link to={`/plugins/${encodeURIComponent(name)}`}>
+        <strong>{name}</strong> <span class="muted">{version}</span>
+      </Link>
+    ),
+    sortBy: ({ name }) => name,
+  },
+  {
+    id: 'state',
+    title: 'State',
+    cell: ({ state }) => <Badge status={state} />,
+    sortBy: ({ state }) => state,
+  },
+  {
+    id: 'health',
+    title: 'Health',
+    wide: true,
+    cell: ({ health }) =>
+      health && <Badge status={health.healthy ? 'ok' : 'failed'} label={health.detail ?? 'ok'} />,
+  },
+  {
+    id: 'last',
+    title: 'Last attempt',
+    cell: ({ last_run }) =>
+      last_run ? (
+        <>
+          <Badge status={last_run.status} /> <Time at={last_run.completed_at} relative />
+        </>
+      ) : (
+        <span class="muted">–</span>
+      ),
+    sortBy: ({ last_run }) => last_run?.completed_at ?? null,
+  },
+  {
+    id: 'about',
+    title: 'About',
+    wide: true,
+    cell: ({ description, reason }) => <span class="note">{reason ?? description}</span>,
+  },
+];
+
+export function Plugins() {
+  const list = useResource<PluginList>('/plugins', ofTopics('breakers'));
+  const status = useResource<Status>(can('system:ro') ? '/system/status' : null, ofTopics('jobs'));
+  const extra = new Map(status.data?.plugins.map((plugin) => [plugin.name, plugin]));
+  const state = queryValue('state');
+  return (
+    <Page title="Plugins">
+      <Filters>
+        <SelectFilter name="state" label="State" options={STATES} all="all configured" />
+      </Filters>
+      <Loaded resource={list}>
+        {({ plugins }) => {
+          const rows = plugins
+            .filter((plugin) => (state ? plugin.state === state : plugin.state !== 'available'))
+            .map((plugin): Row => ({ ...plugin, ...extra.get(plugin.name) }));
+          if (!rows.length) {
+            return (
+              <Empty title="No plugin is here">
+                Create one with <code>ductile plugin new NAME</code>, and add it to{' '}
+                <code>plugins:</code> in the configuration.
+              </Empty>
+            );
+          }
+          return (
+            <Table
+              rows={rows}
+              columns={COLUMNS}
+              keyOf={({ name, path }) => `${name} ${path}`}
+              label="Plugins"
+            />
+          );
+        }}
+      </Loaded>
+    </Page>
+  );
+}

@@ -1,0 +1,51 @@
+// The steps of a run as a graph and as rows of a timeline.
+
+import type { RunStep } from '../../api/types';
+import type { GraphEdge, GraphNode } from '../../components/graph';
+import type { TimelineRow, TimelineSpan } from '../../components/timeline';
+import { countOf, words } from '../../format/text';
+
+/** The state of a step with several jobs is the one that needs attention most. */
+const URGENCY = ['dead', 'failed', 'timed_out', 'running', 'queued', 'waiting'];
+
+/** One node per step: a step that ran for several events has several jobs. */
+export function graphOf(steps: RunStep[]): { nodes: GraphNode[]; edges: GraphEdge[] } {
+  const groups = new Map<string, RunStep[]>();
+  for (const step of steps) groups.set(step.step, [...(groups.get(step.step) ?? []), step]);
+  const edges = new Map<string, GraphEdge>();
+  for (const { step, depends_on } of steps) {
+    for (const from of depends_on) edges.set(`${from} ${step}`, { from, to: step });
+  }
+  return {
+    nodes: [...groups].map(([id, group]) => nodeOf(id, group)),
+    edges: [...edges.values()],
+  };
+}
+
+function nodeOf(id: string, group: RunStep[]): GraphNode {
+  const byUrgency = URGENCY.flatMap((status) => group.filter((step) => step.status === status));
+  const shown = byUrgency[0] ?? group[0];
+  const status = shown?.status ?? 'waiting';
+  const what = group.length > 1 ? countOf(group.length, 'job') : (shown?.plugin ?? shown?.kind);
+  return {
+    id,
+    title: id,
+    subtitle: `${what} · ${words(status)}`,
+    status,
+    href: shown?.job_id ? `/jobs/${shown.job_id}` : undefined,
+  };
+}
+
+export function timelineOf(steps: RunStep[]): TimelineRow[] {
+  return steps.flatMap((step) => {
+    const { created_at, started_at, completed_at, status, job_id } = step;
+    if (!created_at || !job_id) return [];
+    const spans: TimelineSpan[] = [
+      { from: created_at, to: started_at ?? completed_at, status: 'waiting', label: 'waited' },
+    ];
+    if (started_at) {
+      spans.push({ from: started_at, to: completed_at, status, label: words(status) });
+    }
+    return [{ id: job_id, title: step.step, href: `/jobs/${job_id}`, spans }];
+  });
+}

@@ -1,0 +1,154 @@
+// One run of a pipeline: its graph, its timeline, and why each step did or did not run.
+
+import { path, post } from '../../api/client';
+import { ofTopics, useResource } from '../../api/resource';
+import { can } from '../../api/session';
+import type { PipelineRunDetail, RunStep } from '../../api/types';
+import { Badge } from '../../components/badge';
+import { ask } from '../../components/dialog';
+import { LazyGraph } from '../../components/lazy-views';
+import { LogView } from '../../components/log-view';
+import { Details, Page, Section } from '../../components/page';
+import { Loaded, MissingRoute } from '../../components/states';
+import { type Column, Table } from '../../components/table';
+import { Elapsed, Time } from '../../components/time';
+import { Timeline } from '../../components/timeline';
+import { report } from '../../components/toast';
+import { Link } from '../../router/link';
+import { graphOf, timelineOf } from './run-steps';
+
+const COLUMNS: Column<RunStep>[] = [
+  {
+    id: 'step',
+    title: 'Step',
+    cell: ({ step, job_id }) => (job_id ? <Link to={`/jobs/${job_id}`}>{step}</Link> : step),
+  },
+  { id: 'status', title: 'Status', cell: ({ status }) => <Badge status={status} /> },
+  {
+    id: 'plugin',
+    title: 'Command',
+    wide: true,
+    cell: ({ plugin, command }) => plugin && `${plugin}.${command}`,
+  },
+  { id: 'started', title: 'Started', cell: ({ started_at }) => <Time at={started_at} /> },
+  {
+    id: 'took',
+    title: 'Took',
+    align: 'right',
+    cell: ({ started_at, completed_at, job_id }) =>
+      job_id && <Elapsed from={started_at} to={completed_at} />,
+  },
+  {
+    id: 'why',
+    title: 'Why',
+    cell: ({ reason, last_error }) => <span class="note">{reason ?? last_error}</span>,
+  },
+];
+
+export function RunScreen({ id }: { id: string }) {
+  const run = useResource<PipelineRunDetail>(
+    path('pipeline-runs', id),
+    ofTopics('jobs', 'pipelines'),
+  );
+  return (
+    <Page
+      title={run.data?.pipeline ?? 'Run'}
+      parent={<Link to="/runs">Runs</Link>}
+      mark={run.data && <Badge status={run.data.status} />}
+      actions={run.data && <RunActions run={run.data} onDone={run.refetch} />}
+    >
+      <Loaded resource={run} missing={<MissingRoute what="this pipeline run" />}>
+        {(found) => <RunParts run={found} />}
+      </Loaded>
+    </Page>
+  );
+}
+
+function RunParts({ run }: { run: PipelineRunDetail }) {
+  const isFailed = run.status === 'failed';
+  const tail = run.steps.find(({ job_id }) => job_id === run.failed_job_id)?.log_tail;
+  return (
+    <>
+      <section class={isFailed ? 'why why-bad' : 'why'} aria-labelledby="why">
+        <h2 id="why">Why</h2>
+        {isFailed && (
+          <p class="why-error">
+            {run.failed_step && `Step ${run.failed_step} failed: `}
+            {run.reason}
+          </p>
+        )}
+        <Details
+          entries={[
+            [
+              'Pipeline',
+              <Link to={`/pipelines/${encodeURIComponent(run.pipeline)}`}>{run.pipeline}</Link>,
+            ],
+            ['Trigger', run.trigger],
+            ['Started', <Time at={run.started_at} />],
+            ['Ended', run.ended_at && <Time at={run.ended_at} />],
+            ['Took', <Elapsed from={run.started_at} to={run.ended_at} />],
+            ['Id', <span class="mono">{run.instance_id}</span>],
+          ]}
+        />
+      </section>
+      <Section title="Graph">
+        <LazyGraph label={`Graph of a run of ${run.pipeline}`} {...graphOf(run.steps)} />
+      </Section>
+      <Section title="Timeline">
+        <Timeline rows={timelineOf(run.steps)} />
+      </Section>
+      <Section title="Steps">
+        <Table
+          rows={run.steps}
+          columns={COLUMNS}
+          keyOf={({ step, job_id }) => `${step} ${job_id}`}
+          label="Steps"
+        />
+        {run.steps_left_out && <p class="muted">There are more steps than these.</p>}
+      </Section>
+      {tail && (
+        <Section title={`End of the log of ${run.failed_step}`}>
+          <LogView text={tail} name={`${run.failed_job_id}.log`} />
+        </Section>
+      )}
+    </>
+  );
+}
+
+interface RunActionsProps {
+  run: PipelineRunDetail;
+  onDone: () => void;
+}
+
+function RunActions({ run, onDone }: RunActionsProps) {
+  if (!can('jobs:rw')) return null;
+  const address = (action: string) => path('pipeline-runs', run.instance_id, action);
+  const cancel = async () => {
+    const isSure = await ask({
+      title: `Cancel this run of ${run.pipeline}?`,
+      text: 'Queued steps end without running, and running steps are terminated.',
+      confirm: 'Cancel the run',
+      isDestructive: true,
+    });
+    if (isSure) await report(post(address('cancel')), 'The run is cancelled.');
+    onDone();
+  };
+  const retry = async () => {
+    await report(post(address('retry')), 'The failed steps are queued again.');
+    onDone();
+  };
+  return (
+    <>
+      {run.status === 'failed' && (
+        <button type="button" class="primary" onClick={retry}>
+          Retry the failed steps
+        </button>
+      )}
+      {run.status === 'running' && (
+        <button type="button" class="danger" onClick={cancel}>
+          Cancel
+        </button>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,180 @@
+// Deliveries to other services: dead letters, retry one, retry all.
+
+import { useState } from 'preact/hooks';
+import { path, post, withQuery } from '../../api/client';
+import { ofTopics, useResource } from '../../api/resource';
+import { can } from '../../api/session';
+import type { Deliveries, DeliveriesRetry, DeliveryDetail } from '../../api/types';
+import { Badge } from '../../components/badge';
+import { ask, Dialog } from '../../components/dialog';
+import { Filters, SelectFilter, TextFilter } from '../../components/filters';
+import { JsonView } from '../../components/json-view';
+import { Details } from '../../components/page';
+import { Empty, Loaded } from '../../components/states';
+import { type Column, Table } from '../../components/table';
+import { Time } from '../../components/time';
+import { notify, report } from '../../components/toast';
+import { countOf } from '../../format/text';
+import { queryValue, setQuery } from '../../router/router';
+
+type Delivery = Deliveries['deliveries'][number];
+
+const STATES = ['pending', 'delivered', 'failed', 'dead'];
+const RETRIABLE = new Set(['failed', 'dead']);
+
+function columns(open: (id: number) => void, retry: (row: Delivery) => void): Column<Delivery>[] {
+  return [
+    {
+      id: 'delivery',
+      title: 'Delivery',
+      cell: ({ delivery_id, target_url }) => (
+        <button type="button" class="link" onClick={() => open(delivery_id)}>
+          #{delivery_id} <span class="muted">{target_url}</span>
+        </button>
+      ),
+    },
+    { id: 'status', title: 'Status', cell: ({ status }) => <Badge status={status} /> },
+    {
+      id: 'failed',
+      title: 'Failed attempts',
+      align: 'right',
+      wide: true,
+      cell: ({ attempt_count }) => attempt_count,
+    },
+    {
+      id: 'last',
+      title: 'Last attempt',
+      cell: ({ last_attempted_at }) => <Time at={last_attempted_at} relative />,
+    },
+    {
+      id: 'next',
+      title: 'Next',
+      wide: true,
+      cell: ({ next_retry_at, status }) =>
+        status === 'pending' ? <Time at={next_retry_at} relative /> : '–',
+    },
+    {
+      id: 'error',
+      title: 'Error',
+      wide: true,
+      cell: ({ error_detail }) => <span class="note">{error_detail}</span>,
+    },
+    {
+      id: 'actions',
+      title: '',
+      align: 'right',
+      cell: (row) =>
+        can('agents:rw') &&
+        RETRIABLE.has(row.status) && (
+          <button type="button" onClick={() => retry(row)}>
+            Retry
+          </button>
+        ),
+    },
+  ];
+}
+
+export function DeliveryList() {
+  const [opened, setOpened] = useState<number | null>(null);
+  const status = queryValue('status');
+  const address = withQuery('/gateway/deliveries', {
+    status,
+    webhook_id: queryValue('webhook_id'),
+    before: queryValue('before'),
+  });
+  const page = useResource<Deliveries>(address, ofTopics('deliveries', 'webhooks'));
+  const retryOne = async ({ delivery_id }: Delivery) => {
+    const sent = post(path('gateway', 'deliveries', delivery_id, 'retry'));
+    await report(sent, 'The delivery is attempted again.');
+    page.refetch();
+  };
+  return (
+    <>
+      <Filters>
+        <SelectFilter name="status" label="Status" options={STATES} />
+        <TextFilter name="webhook_id" label="Webhook" placeholder="number" />
+        {can('agents:rw') && RETRIABLE.has(status) && (
+          <button type="button" onClick={() => retryAll(status, page.refetch)}>
+            Retry all …
+          </button>
+        )}
+        <button type="button" class="quiet" onClick={page.refetch}>
+          Refresh
+        </button>
+      </Filters>
+      <Loaded resource={page}>
+        {({ deliveries, cursor }) => (
+          <>
+            {deliveries.length ? (
+              <Table
+                rows={deliveries}
+                columns={columns(setOpened, retryOne)}
+                keyOf={({ delivery_id }) => delivery_id}
+                label="Deliveries"
+              />
+            ) : (
+              <Empty title={status ? `No delivery is ${status}` : 'There are no deliveries'}>
+                A webhook with a URL sends events to another service.
+              </Empty>
+            )}
+            {cursor !== null && (
+              <nav class="pager" aria-label="Pages">
+                <button type="button" onClick={() => setQuery({ before: String(cursor) }, true)}>
+                  Older →
+                </button>
+              </nav>
+            )}
+          </>
+        )}
+      </Loaded>
+      {opened !== null && <DeliveryDialog id={opened} onClose={() => setOpened(null)} />}
+    </>
+  );
+}
+
+async function retryAll(status: string, onDone: () => void): Promise<void> {
+  const send = (dryRun: boolean) =>
+    post<DeliveriesRetry>('/gateway/deliveries/retry', { status, dry_run: dryRun });
+  try {
+    const { count, deliveries } = await send(true);
+    const isSure = await ask({
+      title: `Retry ${countOf(count, 'delivery', 'deliveries')}?`,
+      text: `Each is sent again with the same id: ${deliveries.slice(0, 20).join(', ')}${count > 20 ? ' …' : ''}`,
+      confirm: 'Retry them',
+    });
+    if (isSure) {
+      await report(send(false), (result) => `${result.count} deliveries are attempted again.`);
+    }
+    onDone();
+  } catch (error) {
+    notify((error as Error).message, true);
+  }
+}
+
+function DeliveryDialog({ id, onClose }: { id: number; onClose: () => void }) {
+  const delivery = useResource<DeliveryDetail>(path('gateway', 'deliveries', id));
+  return (
+    <Dialog title={`Delivery #${id}`} onClose={onClose} wide>
+      <div class="dialog-body">
+        <Loaded resource={delivery}>
+          {(found) => (
+            <>
+              <Details
+                entries={[
+                  ['Status', <Badge status={found.status} />],
+                  ['To', found.target_url],
+                  ['Webhook', `#${found.webhook_id}`],
+                  ['Message', <span class="mono">{found.message_id}</span>],
+                  ['Failed attempts', String(found.attempt_count)],
+                  ['Created', <Time at={found.created_at} />],
+                  ['Error', found.error_detail],
+                ]}
+              />
+              <JsonView value={found.payload} label="Payload" />
+            </>
+          )}
+        </Loaded>
+      </div>
+    </Dialog>
+  );
+}
