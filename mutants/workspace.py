@@ -43,9 +43,9 @@ class Workspace:
     def __init__(self, root: Path, directory: Path) -> None:
         self.tree, self._environment = directory / "tree", directory / "venv"
         shutil.copytree(root, self.tree, ignore=LEFT_OUT, symlinks=True)
-        self._create_environment(root)
+        self._create_environment()
 
-    def _create_environment(self, root: Path) -> None:
+    def _create_environment(self) -> None:
         """Programs that tests start with an empty environment must find the copy as well."""
         venv.create(self._environment, symlinks=True)
         base = {"base": str(self._environment), "platbase": str(self._environment)}

@@ -17,6 +17,7 @@ from ductile.engine.config.manager import ConfigManager
 from ductile.engine.config.plugin_init import Unready
 from ductile.engine.control import ControlQueue
 from ductile.engine.dispatch.dispatcher import Dispatcher, WorkSignal
+from ductile.engine.dispatch.workers import RunningLog
 from ductile.engine.ingress import enqueue
 from ductile.engine.instance_lock import compute_state_dir_id
 from ductile.engine.loop import Loops
@@ -156,6 +157,11 @@ class Services:
         """End the process of a job that runs here; False if none does."""
         dispatcher = self.dispatcher
         return dispatcher is not None and dispatcher.cancel(why, job_id=job_id)
+
+    def running_log(self, job_id: str) -> RunningLog | None:
+        """The log of a job whose process runs here, so far; None if none does."""
+        dispatcher = self.dispatcher
+        return None if dispatcher is None else dispatcher.running_log(job_id)
 
     def owned_jobs(self) -> frozenset[str]:
         """The ids of jobs that this process has claimed and not settled."""

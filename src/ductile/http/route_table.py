@@ -14,7 +14,6 @@ from ductile.http.requests import InvalidJson
 from ductile.http.routes import (
     analytics,
     discovery,
-    events,
     facts,
     healthz,
     jobs,
@@ -28,6 +27,7 @@ from ductile.http.routes import (
 )
 from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
 from ductile.http.routes.pages import docs, ui
+from ductile.http.routes.streams import events, job_log
 
 _get, _post, _delete = (partial(Endpoint, method) for method in ("GET", "POST", "DELETE"))
 _KEY = ("Idempotency-Key",)
@@ -51,6 +51,13 @@ _JOBS = (
     _get("/job/{job_id}", "jobs:ro", jobs.show_job, "Job", query="JobWaitQuery"),
     _get("/job/{job_id}/tree", "jobs:ro", jobs.show_tree, "JobTree", query="JobTreeQuery"),
     _get("/job/{job_id}/why", "jobs:ro", jobs.explain, "JobReasons"),
+    _get(
+        "/job/{job_id}/log/stream",
+        "jobs:ro",
+        job_log.stream_job_log,
+        "JobLogStream",
+        headers=("Last-Event-ID",),
+    ),
     _post(
         "/job/{job_id}/cancel",
         "jobs:rw",

@@ -80,6 +80,8 @@ class SlotClient:
         self._encoded_env = b""
         self.deadline = 0.0
         """When, on the monotonic clock, the next answer is overdue."""
+        self.live_stderr = b""
+        """What the present launch has written to stderr so far; empty for a short one."""
         self.boot_mark: str | None = None
         """The value of `DUCTILE_BOOT` in the environment of the last launch."""
 
@@ -151,6 +153,7 @@ class SlotClient:
         except ValueError as error:
             return Outcome(Ending.NOT_SPAWNED, errno=errno.EINVAL, reason=str(error))
         self._launch, self._tries = launch, _TRIES
+        self.live_stderr = b""
         with self._lock:
             self._is_running, self._cancel_grace = True, None
         self._send_launch()
@@ -217,6 +220,7 @@ class SlotClient:
         """Make the first buffered launch, which the slot has started, the present one."""
         following = self._buffered.popleft()
         self._launch, self._encoded = following.launch, None
+        self.live_stderr = b""
         self._started_at = time.monotonic()
         with self._lock:
             self._seq, self._cancel_grace = following.seq, None
@@ -373,6 +377,9 @@ class SlotClient:
         if answer[0] != self._seq:
             connection.shut_down()
             raise self._lost(connection, "answered for another job", launch_taken=True)
+        if answer[1] == protocol.OUTPUT:
+            self.live_stderr += answer[-1]
+            return None
         assert self._launch is not None
         outcome = outcome_of(self._launch, answer)
         if not buffered:

@@ -14,10 +14,10 @@ from struct import Struct
 RUN, CANCEL, RECALL = 1, 2, 3
 """What a frame to a slot asks for."""
 
-EXITED, LINGERED, TIMED_OUT, CANCELLED, NOT_SPAWNED, RECALLED = range(6)
+EXITED, LINGERED, TIMED_OUT, CANCELLED, NOT_SPAWNED, RECALLED, OUTPUT = range(7)
 ENDINGS = ("exited", "lingered", "timed_out", "cancelled", "not_spawned")
 """`model.Ending` by the numbers above; the runner process does not import the model. A RECALLED
-launch did not start and has no ending."""
+launch did not start and has no ending; OUTPUT carries what a running one has written to stderr."""
 
 HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 """The flags of an answer."""
@@ -164,6 +164,19 @@ def send_answer(
     else:
         for part in (head, stdout, stderr):
             sock.sendall(part)
+
+
+def send_output(sock: socket.socket, seq: int, stderr: Buffer) -> bool:
+    """Send output of a running launch, without blocking; whether it was sent.
+
+    The socket takes a frame of this size whole or not at all.
+    """
+    head = _ANSWER.pack(_ANSWER.size + len(stderr), seq, OUTPUT, 0, 0, 0, 0.0, 0, len(stderr))
+    try:
+        sock.send(head + stderr, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    return True
 
 
 # From a slot

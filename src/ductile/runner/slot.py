@@ -16,7 +16,7 @@ import time
 
 from ductile.runner import protocol, reaper
 from ductile.runner.channel import GatewayGone, SlotChannel
-from ductile.runner.plugin_process import SIGCHLD_ONLY, PluginProcess
+from ductile.runner.plugin_process import SIGCHLD_ONLY, OutputPipe, PluginProcess
 from ductile.runner.started_flags import StartedFlags
 
 LINGER = 5.0
@@ -28,6 +28,10 @@ _SPAWN_PAUSE = 0.02
 _TEMPORARY = frozenset({errno.ETXTBSY, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _SHORT_JOB = 0.005
 """Seconds for which a slot waits for the end of the process and nothing else."""
+_LIVE_AFTER = 0.2
+"""Seconds after which the output of a running job is sent: shorter jobs send it at their end."""
+_LIVE_INTERVAL = 0.1
+_LIVE_CHUNK = 8 * 1024
 _NEVER = float("inf")
 _REAP_EVERY = 1.0
 
@@ -98,6 +102,32 @@ class JobTimer:
             self.kill_at = now + grace
         else:
             self._process.kill()
+
+
+class LiveOutput:
+    """Sends what a running job writes to stderr, a little at a time and as far as it is kept."""
+
+    __slots__ = ("_due", "_sent", "_seq", "_sock", "_stderr")
+
+    def __init__(self, sock: socket.socket, seq: int, stderr: OutputPipe, started: float) -> None:
+        self._sock, self._seq, self._stderr = sock, seq, stderr
+        self._sent = 0
+        self._due = started + _LIVE_AFTER
+
+    def seconds_to_wait(self) -> float:
+        """Seconds until `tick` has something to send; infinite if there is nothing."""
+        if self._sent >= len(self._stderr.kept):
+            return _NEVER
+        return max(0.0, self._due - time.monotonic())
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if now < self._due or self._sent >= len(self._stderr.kept):
+            return
+        chunk = self._stderr.kept[self._sent : self._sent + _LIVE_CHUNK]
+        if protocol.send_output(self._sock, self._seq, chunk):
+            self._sent += len(chunk)
+        self._due = now + _LIVE_INTERVAL
 
 
 def serve(sock: socket.socket, lifeline: int, started_flags: StartedFlags | None) -> None:
@@ -217,6 +247,7 @@ def _poll_until_end(
     pipes = {process.stdout.fd: process.stdout, process.stderr.fd: process.stderr}
     for fd in pipes:
         poller.register(fd, select.POLLIN)
+    live = LiveOutput(channel.sock, request.seq, process.stderr, timer.started)
     ended = False
     while not ended:
         # Before the wait: a frame may have been received together with the launch.
@@ -224,7 +255,9 @@ def _poll_until_end(
         if grace is not None:
             timer.cancel(grace)
         timer.tick()
-        for fd, events in poller.poll(timer.seconds_to_wait() * 1000):
+        live.tick()
+        wait = min(timer.seconds_to_wait(), live.seconds_to_wait())
+        for fd, events in poller.poll(wait * 1000):
             if fd == pidfd:
                 ended = True
             elif fd in pipes:

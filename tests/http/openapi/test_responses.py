@@ -72,7 +72,12 @@ def use_jobs(api: ApiHarness) -> None:
     assert get(api, f"/job/{done}?wait=20").json["status"] == "succeeded"
     failed = act(api, "/plugin/fail/poll").json["job_id"]
     assert get(api, f"/job/{failed}?wait=20").json["status"] in ("failed", "dead")
-    for path in (f"/job/{done}/tree", f"/job/{done}/tree?flat=true", f"/job/{failed}/why"):
+    for path in (
+        f"/job/{done}/tree",
+        f"/job/{done}/tree?flat=true",
+        f"/job/{failed}/why",
+        f"/job/{done}/log/stream",
+    ):
         get(api, path)
     act(api, f"/job/{failed}/retry")
     act(api, f"/job/{done}/replay")

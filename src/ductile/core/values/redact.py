@@ -131,6 +131,13 @@ class Redactor:
         cut = max((_overlap(known, spelling) for spelling in self._spellings), default=0)
         return known[:-cut] + REDACTED if cut else shown
 
+    def growing(self, text: str) -> str:
+        """As `text`, for the beginning of a text, without an end that may become a secret."""
+        # The end of one secret may be the beginning of another.
+        while cut := max((_overlap(text, spelling, 1) for spelling in self._spellings), default=0):
+            text = text[:-cut]
+        return self.text(text)
+
     def maybe(self, text: str | None) -> str | None:
         return None if text is None else self.text(text)
 
@@ -147,7 +154,7 @@ class Redactor:
         return value
 
 
-def _overlap(text: str, secret: str) -> int:
+def _overlap(text: str, secret: str, shortest: int = SHORTEST_PART) -> int:
     """The length of the longest start of the secret that the text ends with."""
     most = min(len(secret) - 1, len(text))
-    return next((n for n in range(most, SHORTEST_PART - 1, -1) if text.endswith(secret[:n])), 0)
+    return next((n for n in range(most, shortest - 1, -1) if text.endswith(secret[:n])), 0)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ductile.engine.dispatch.attempt import Attempt
 from ductile.engine.dispatch.started_log import StartedLog
-from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, WorkerContext, Workers
+from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, RunningLog, WorkerContext, Workers
 from ductile.engine.observability.db_outage import OutageLog
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
@@ -209,6 +209,10 @@ class Dispatcher:
         if found:
             self._host.work_signal.wake()
         return found
+
+    def running_log(self, job_id: str) -> RunningLog | None:
+        """The log of the job's process, if it runs here. For any thread."""
+        return self._workers.running_log(job_id)
 
     def call_soon(self, answered: Callable[[], None]) -> None:
         """Have the dispatcher's thread call `answered`, which shows that it is alive."""

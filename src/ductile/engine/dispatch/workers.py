@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from ductile.core.jobs.live_log import readable_beginning
 from ductile.engine.dispatch.attempt import (
     CANCELLABLE,
     HAS_PROCESS,
@@ -46,6 +47,15 @@ class WorkerContext(AttemptContext, Protocol):
     started_log: StartedLog
 
 
+class RunningLog(NamedTuple):
+    """What a running attempt has written to stderr so far, without secrets."""
+
+    attempt: int
+    text: str
+    elapsed: float
+    """Seconds since its claim."""
+
+
 class Worker:
     """A slot, with the attempt that has it and those that its slot buffers."""
 
@@ -64,7 +74,7 @@ class Worker:
 class Workers:
     """All attempts of the gateway that are not DONE, and the workers that run them.
 
-    For the dispatcher's thread, except `cancel`, `job_ids` and `busy`.
+    For the dispatcher's thread, except `cancel`, `running_log`, `job_ids` and `busy`.
     """
 
     def __init__(
@@ -97,6 +107,20 @@ class Workers:
         """How many processes run now."""
         attempts = [worker.attempt for worker in self._workers]
         return sum(one is not None and one.state in HAS_PROCESS for one in attempts)
+
+    def running_log(self, job_id: str) -> RunningLog | None:
+        """The log of the job's process, if it runs here. For any thread."""
+        with self._cancel_lock:
+            found = [
+                (worker.attempt, worker.slot.live_stderr)
+                for worker in self._workers
+                if worker.is_running and worker.attempt and worker.attempt.job.id == job_id
+            ]
+        for attempt, stderr in found:
+            text = readable_beginning(stderr, attempt.rules.redactor)
+            elapsed = self._context.clock.monotonic() - attempt.claimed_at
+            return RunningLog(attempt.job.attempt, text, elapsed)
+        return None
 
     def job_ids(self) -> frozenset[str]:
         """The jobs of all attempts that are not DONE."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ductile.core.jobs.live_log import Progress, find_progress
 from ductile.core.values.redact import Redactor
 from ductile.engine.services import Services
 from ductile.errors import NotFound
+from ductile.model import JobStatus
 from ductile.operations import status
 from ductile.operations.reports.step_input import describe_with
 from ductile.store.engines.api import Tx
@@ -25,14 +27,34 @@ def read_job(services: Services, job_id: str) -> dict[str, Any]:
     found = services.ledger.read(work)
     if not found:
         raise NotFound(f"there is no job {job_id}")
-    return found[0]
+    return _with_progress(services, found)[0]
 
 
 def list_jobs(services: Services, query: str, **filters: Any) -> list[dict[str, Any]]:
     """Return the rows of a query that lists jobs, each with the reason why it waits."""
-    return services.ledger.read(
+    rows = services.ledger.read(
         lambda tx: _explain_waiting(services, tx, tx.dicts(query, **filters))
     )
+    return _with_progress(services, rows)
+
+
+def _with_progress(services: Services, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add the `progress` that running jobs report."""
+    for row in rows:
+        log = services.running_log(row["id"]) if row["status"] == JobStatus.RUNNING else None
+        progress = find_progress(log.text) if log else None
+        if log and progress:
+            row["progress"] = describe_progress(progress, log.elapsed)
+    return rows
+
+
+def describe_progress(progress: Progress, elapsed: float) -> dict[str, Any]:
+    left = progress.seconds_left(elapsed)
+    return {
+        "percent": progress.percent,
+        "message": progress.message,
+        "seconds_left": None if left is None else round(left, 1),
+    }
 
 
 def _explain_waiting(

@@ -59,3 +59,9 @@ SELECT l.seq, l.id, l.job_id, l.plugin, l.command, l.status,
        l.parent_job_id, l.source_event_id
 FROM @given@ JOIN job_log l ON l.seq = CAST(given.id AS @big@)
 ORDER BY l.seq DESC;
+
+-- name: attempt_logs
+-- The logs of a job's attempts from one on, by the index as in `job_attempts`.
+SELECT attempt, status, stderr, logs FROM job_log
+WHERE id > :id || '-' AND id < :id || '.' AND id = :id || '-' || attempt AND attempt >= :attempt
+ORDER BY attempt LIMIT :limit;

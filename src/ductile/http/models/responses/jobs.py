@@ -32,6 +32,15 @@ class JobPlanModel(ResponseModel):
     dry_run: bool
 
 
+class ProgressModel(ResponseModel):
+    """What a running job reports by a line `::progress 40 copying` of its stderr."""
+
+    percent: float
+    message: str
+    seconds_left: float | None
+    """An estimate from the time that was taken so far."""
+
+
 class JobSummaryModel(ResponseModel):
     """A job without its payload and attempts."""
 
@@ -75,6 +84,7 @@ class JobSummaryModel(ResponseModel):
     replay_of: str | None
     waits_for: str | None
     """Why it does not run yet."""
+    progress: ProgressModel = OMITTED
 
 
 class JobPageModel(ResponseModel):
@@ -217,6 +227,7 @@ class JobModel(ResponseModel):
     transitions_left_out: int = OMITTED
     waits_for: str = OMITTED
     """Why it does not run yet."""
+    progress: ProgressModel = OMITTED
     pruned: bool = OMITTED
 
 

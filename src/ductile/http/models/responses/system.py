@@ -410,6 +410,12 @@ class EventStreamModel(RootModel[str]):
     media_type: ClassVar[str] = "text/event-stream"
 
 
+class JobLogStreamModel(RootModel[str]):
+    """Server-sent events: `log` (text of stderr), `progress`, `attempt` (its end) and `end`."""
+
+    media_type: ClassVar[str] = "text/event-stream"
+
+
 class MetricsTextModel(RootModel[str]):
     """Samples in the Prometheus text format."""
 

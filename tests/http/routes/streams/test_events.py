@@ -12,7 +12,7 @@ from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.core.values.redact import Redactor
 from ductile.engine.notices import bus
 from ductile.http.middleware.caller_limit import CallerLimit
-from ductile.http.routes import events
+from ductile.http.routes.streams import events
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import StoredNotice

@@ -43,7 +43,7 @@ MAX_ENCODED_IN_LOOP = 64 * 1024
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class _EventStream(StreamingResponse):
+class EventStream(StreamingResponse):
     """A stream that gives its place back, also if its client leaves before the first byte."""
 
     def __init__(self, request: Request, content: AsyncIterator[bytes]) -> None:
@@ -69,7 +69,7 @@ async def stream_events(request: Request, query: EventQuery) -> Response:
     newest = await read_ledger(services, stored.last_position)
     name = "Last-Event-ID" if header else "after"
     position = newest if last is None else _resume(parse_position(last, name), newest)
-    return _EventStream(request, _stream(request, topics, position))
+    return EventStream(request, _stream(request, topics, position))
 
 
 def _read_topics(text: str) -> list[str]:

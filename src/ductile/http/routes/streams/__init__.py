@@ -1,0 +1,1 @@
+"""Responses that stay open: server-sent events."""
