@@ -1,9 +1,16 @@
-"""Creates directories and files that only their owner can access."""
+"""Creates directories and files that only their owner can access.
+
+What root creates belongs to the owner of the directory around it: an operator who runs a command as
+root must not lock the service out of its own state.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
+import stat
 from pathlib import Path
+from shlex import quote
 
 PRIVATE = 0o700
 
@@ -23,6 +30,56 @@ def create(path: Path) -> None:
                 raise
         else:
             step.chmod(PRIVATE)
+            give_to_owner(step)
+
+
+def open_or_create(path: Path) -> int:
+    """Open a file for reading and writing, creating it with mode 0600; follows no link."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, PRIVATE & ~0o100)
+    except FileExistsError:
+        return os.open(path, flags)
+    give_to_owner(path, descriptor)
+    return descriptor
+
+
+def give_to_owner(path: Path, descriptor: int | None = None) -> None:
+    """As root, give a file that was just created to the owner of its directory."""
+    if os.geteuid() != 0:
+        return
+    owner = path.parent.stat()
+    if (owner.st_uid, owner.st_gid) == (0, 0):
+        return
+    if descriptor is None:
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    else:
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def describe_access(path: Path) -> str:
+    """Why this user cannot use a file, and the command that fixes it."""
+    owner, user = path.stat().st_uid, os.geteuid()
+    if owner == user:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        return f"{path} has mode {mode:04o}; its owner needs access: chmod u+rw {quote(str(path))}"
+    directory = quote(str(path.parent))
+    return (
+        f"{path} belongs to {user_name(owner)}, and this process runs as {user_name(user)}; give "
+        f"the files to the owner of the directory: chown -R --reference={directory} {directory}"
+    )
+
+
+def user_name(uid: int) -> str:
+    """`user NAME`, or `user ID` if it has none."""
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
 
 
 def write_new(path: Path, data: bytes, *, executable: bool = False) -> None:

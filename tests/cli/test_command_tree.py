@@ -95,6 +95,7 @@ def test_the_commands_that_write() -> None:
         "system reload",
         "system restore",
         "system start",
+        "system stop",
         "token create",
         "token revoke",
         "token rotate",

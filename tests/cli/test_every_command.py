@@ -54,6 +54,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "system restore": ("{backup}",),
     "system start": (),
     "system status": (),
+    "system stop": (),
     "system verify": ("--quick",),
     "system watch": ("--once",),
     "config check": (),
@@ -121,7 +122,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "reset": ("hello",),
 }
 NOW = to_text(SystemClock().now())
-NEED_A_GATEWAY = {"reload", "system reload", "events follow"}
+NEED_A_GATEWAY = {"reload", "system reload", "system stop", "events follow"}
 NEED_NO_GATEWAY = {"system restore"}
 
 

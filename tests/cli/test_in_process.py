@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import os
 import sys
 import time
 from pathlib import Path
@@ -281,16 +282,16 @@ class TestLock:
         self, cli: CliRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(target, "LOCK_TIMEOUT", 0.0)
-        lock = cli.write("data/ductile.lock", "1\n")
+        lock = cli.write("data/ductile.lock", f"{os.getpid()}\n")
         with lock.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             done = cli("run", "hello", "--json")
-        assert (done.code, done.json["code"], done.json["pid"]) == (1, "locked", 1)
+        assert (done.code, done.json["code"], done.json["pid"]) == (1, "locked", os.getpid())
 
     def test_a_gateway_that_starts_meanwhile_is_used(
         self, cli: CliRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lock = cli.write("data/ductile.lock", "1\n")
+        lock = cli.write("data/ductile.lock", f"{os.getpid()}\n")
         looks = iter((False, True))
         monkeypatch.setattr(GatewayClient, "is_listening", lambda _path: next(looks))
         with lock.open() as held:

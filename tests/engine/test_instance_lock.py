@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -12,9 +13,9 @@ import pytest
 
 from ductile.engine.instance_lock import (
     InstanceLock,
+    LockHolder,
     compute_state_dir_id,
-    find_running_pid,
-    is_held_by_command,
+    find_holder,
 )
 from ductile.errors import Locked, Refused
 from tests.engine.site import OK, Site
@@ -89,7 +90,7 @@ def test_refused_start_does_not_change_the_running_gateway(site: Site) -> None:
         for _ in range(3):
             with pytest.raises(Locked), site.opened():
                 pass
-        assert find_running_pid(site.state) == os.getpid()
+        assert find_holder(site.state) == (os.getpid(), True)
         assert running.run("echo")["status"] == "succeeded"
 
 
@@ -101,14 +102,13 @@ def test_lock_of_a_living_gateway_is_not_waited_for(tmp_path: Path, holder) -> N
 @pytest.mark.parametrize("holder", ["command"], indirect=True)
 def test_lock_of_a_command_is_waited_for(tmp_path: Path, holder) -> None:
     lock = InstanceLock(tmp_path)
-    assert is_held_by_command(tmp_path)
-    assert find_running_pid(tmp_path) == holder.pid
+    assert find_holder(tmp_path) == LockHolder(holder.pid, is_gateway=False)
     with pytest.raises(Locked, match=rf"a command \(pid {holder.pid}\) uses"):
         lock.acquire(wait=0.05)
     holder.stdin.close()
     holder.kill()
     lock.acquire(wait=WAIT_LIMIT, for_gateway=True)
-    assert not is_held_by_command(tmp_path)
+    assert find_holder(tmp_path) == LockHolder(os.getpid(), is_gateway=True)
     lock.release()
 
 
@@ -141,7 +141,7 @@ def test_released_lock_can_be_acquired_again(tmp_path: Path) -> None:
         lock.acquire()
         lock.release()
         lock.release()
-    assert find_running_pid(tmp_path) is None
+    assert find_holder(tmp_path) is None
 
 
 def test_symlink_as_lock_file_is_refused(tmp_path: Path) -> None:
@@ -163,8 +163,41 @@ def test_invalid_lock_file_does_not_prevent_a_start(tmp_path: Path, text: str) -
 
 
 def test_no_pid_without_a_lock_file(tmp_path: Path) -> None:
-    assert find_running_pid(tmp_path) is None
-    assert find_running_pid(tmp_path / "nosuch") is None
+    assert find_holder(tmp_path) is None
+    assert find_holder(tmp_path / "nosuch") is None
+
+
+@pytest.mark.parametrize("text", ["1\n", "1 command\n", ""])
+def test_pid_is_that_of_the_holder_whatever_the_file_says(
+    tmp_path: Path, holder, text: str
+) -> None:
+    (tmp_path / "ductile.lock").write_text(text)
+    assert find_holder(tmp_path) == LockHolder(holder.pid, is_gateway=None)
+    with pytest.raises(Locked, match=rf"\(pid {holder.pid}\) uses"):
+        InstanceLock(tmp_path).acquire(wait=0.05)
+
+
+def test_reader_of_the_lock_is_not_its_holder(tmp_path: Path) -> None:
+    """Commands look at the lock for a moment; a start must wait for them."""
+    lock = InstanceLock(tmp_path)
+    lock.acquire()
+    lock.release()
+    descriptor = os.open(lock.path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    with pytest.raises(Locked) as refused:
+        lock.acquire(wait=0.05)
+    assert refused.value.details["pid"] is None
+    os.close(descriptor)
+    lock.acquire(wait=0)
+    lock.release()
+
+
+def test_children_of_a_dead_gateway_do_not_pass_for_it(tmp_path: Path, holder) -> None:
+    holder.kill()
+    holder.wait()
+    found = find_holder(tmp_path)
+    assert found is not None
+    assert not found.is_alive
 
 
 def test_state_dir_id_does_not_depend_on_the_path(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from ductile.core.jobs.state_machine import ENDED
+from ductile.engine.socket_path import short_address
 from ductile.errors import ConfigError, DuctileError, NotRunning, UsageError
 
 HEADERS = {"Host": "localhost", "X-Ductile-Client": "cli", "Content-Type": "application/json"}
@@ -147,7 +148,8 @@ class _LocalConnection(HTTPConnection):
         timeout = struct.pack("ll", *divmod(int(seconds * 1e6) + 1, 1_000_000))
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         try:
-            self.sock.connect(str(self._path))
+            with short_address(Path(self._path)) as address:
+                self.sock.connect(address)
             self.sock.getpeername()
         except BlockingIOError as error:
             raise TimeoutError("the socket's accept queue is full") from error
@@ -174,7 +176,8 @@ class GatewayClient:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(RESPONSE_TIMEOUT)
             try:
-                probe.connect(str(path))
+                with short_address(path) as address:
+                    probe.connect(address)
             except BlockingIOError:
                 return True  # Its accept queue is full.
             except OSError:

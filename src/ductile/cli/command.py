@@ -159,10 +159,7 @@ def write(name: str) -> Callable[[Body], Action]:
     return click.command(name, cls=Action, writes=True)
 
 
-HINTS = {
-    "stop": "; stop a gateway with Ctrl-C, or send SIGTERM to the process id in ductile.lock in "
-    "its state directory"
-}
+HINTS = {"stop": "; did you mean 'system stop'?"}
 """Hints for words that users expect to be commands."""
 
 

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from ductile.cli.client import GatewayApi, GatewayClient, JobRunner
 from ductile.config import Loaded, find_state, load
+from ductile.engine.socket_path import SOCKET
 from ductile.errors import ConfigError, Locked
 
-SOCKET = "ductile.sock"
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for a starting gateway, or for another command that holds the lock."""
 LOCK_RETRY_INTERVAL = 0.05

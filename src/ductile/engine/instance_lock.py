@@ -6,7 +6,9 @@ import fcntl
 import hashlib
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ductile import files
 from ductile.errors import Locked, Refused
@@ -14,13 +16,14 @@ from ductile.errors import Locked, Refused
 WAIT_SECONDS = 5.0
 """The slots of a killed gateway hold the lock until they have ended; a command that runs without a
 gateway ends by itself."""
+NAME = "ductile.lock"
 _COMMAND = "command"
 """Follows the PID of a holder that is not a gateway."""
 
 
 class InstanceLock:
     def __init__(self, state_dir: Path) -> None:
-        self.path = state_dir / "ductile.lock"
+        self.path = state_dir / NAME
         self.fd = -1
 
     def acquire(self, wait: float = WAIT_SECONDS, *, for_gateway: bool = False) -> None:
@@ -35,13 +38,10 @@ class InstanceLock:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                pid, is_gateway = _read_holder(self.path)
-                alive = pid is not None and is_alive(pid)
-                if (alive and is_gateway) or time.monotonic() >= deadline:
+                holder = _read_holder(fd)
+                if (holder.is_alive and holder.is_gateway) or time.monotonic() >= deadline:
                     os.close(fd)
-                    kind = "a command" if alive and not is_gateway else "another gateway"
-                    text = f"{kind} (pid {pid}) uses {self.path.parent}"
-                    raise Locked(text, pid=pid) from None
+                    raise _locked(holder, self.path.parent) from None
                 time.sleep(0.005)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}{'' if for_gateway else f' {_COMMAND}'}\n".encode(), 0)
@@ -50,7 +50,7 @@ class InstanceLock:
     def _open(self) -> int:
         try:
             files.create(self.path.parent)
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            return files.open_or_create(self.path)
         except OSError as error:
             problem = f"the state directory {self.path.parent} cannot be used"
             reason = f"{error.filename}: {error.strerror}"
@@ -64,35 +64,85 @@ class InstanceLock:
             self.fd = -1
 
 
-def _read_holder(path: Path) -> tuple[int | None, bool]:
-    """The PID in the lock file, if any, and whether it is a gateway's."""
-    try:
-        pid, _, kind = path.read_text().strip().partition(" ")
-        return int(pid or 0) or None, kind != _COMMAND
-    except (OSError, ValueError):
-        return None, True
+def _locked(holder: LockHolder, state_dir: Path) -> Locked:
+    is_command = holder.is_alive and holder.is_gateway is False
+    kind = "a command" if is_command else "another gateway"
+    who = kind if holder.pid is None else f"{kind} (pid {holder.pid})"
+    return Locked(f"{who} uses {state_dir}", pid=holder.pid)
 
 
-def find_running_pid(state_dir: Path) -> int | None:
-    """The PID of the gateway or command that holds the lock of this state directory."""
-    path = state_dir / "ductile.lock"
+class LockHolder(NamedTuple):
+    """The process that holds the lock of a state directory."""
+
+    pid: int | None
+    """From the kernel; None if it is not visible here, such as in another container."""
+    is_gateway: bool | None
+    """False for a command; None if the file does not tell, as in the first moment of a lock."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process that took the lock runs; its remaining children may hold it too."""
+        return self.pid is not None and is_alive(self.pid)
+
+
+def find_holder(state_dir: Path) -> LockHolder | None:
+    """The gateway or command that holds the lock of this state directory; None without one."""
+    path = state_dir / NAME
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read_holder(path)[0]
+        return _read_holder(fd)
     finally:
         os.close(fd)
     return None
 
 
-def is_held_by_command(state_dir: Path) -> bool:
-    """Whether a command, not a gateway, holds the lock of this state directory."""
-    held = find_running_pid(state_dir) is not None
-    return held and not _read_holder(state_dir / "ductile.lock")[1]
+def _read_holder(fd: int) -> LockHolder:
+    """The holder by the kernel's table of locks: any process can write to the file.
+
+    The content of the file only tells a command from a gateway.
+    """
+    pid = _find_locker(os.fstat(fd))
+    words = os.pread(fd, 64, 0).decode(errors="replace").split()
+    kinds = {(str(pid),): True, (str(pid), _COMMAND): False}
+    return LockHolder(pid, kinds.get(tuple(words)))
+
+
+def _find_locker(file: os.stat_result) -> int | None:
+    """The process that has locked this file with `flock`, and has not been replaced since.
+
+    The kernel keeps naming a process that has ended while its children hold the lock.
+    """
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        # `1: FLOCK  ADVISORY  WRITE 4000 fe:00:1234 0 EOF`; a waiting process has an arrow.
+        words = line.split()
+        if len(words) == 8 and words[5].endswith(f":{file.st_ino}") and words[3] == "WRITE":
+            pid = int(words[4])
+            if words[1] == "FLOCK" and pid > 0 and has_open(pid, file) is not False:
+                return pid
+    return None
+
+
+def has_open(pid: int, file: os.stat_result) -> bool | None:
+    """Whether the process has this file open; None if this user may not see it, or it ended."""
+    try:
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return None
+    for descriptor in descriptors:
+        with suppress(OSError):
+            found = descriptor.stat()
+            if (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino):
+                return True
+    return None if not is_alive(pid) else False
 
 
 def compute_state_dir_id(state_dir: Path) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from ductile import files
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, to_text
 from ductile.config import Loaded
@@ -114,14 +115,15 @@ def back_up(
     backup by raising.
     """
     check_target(target, replace=replace)
-    target.parent.mkdir(mode=0o700, exist_ok=True)
+    files.create(target.parent)
     _clear_abandoned(target.parent)
     if isinstance(ledger, SqliteLedger):
         check_room(target.parent, ledger.path.stat().st_size)
     began, now = clock.monotonic(), clock.now()
     descriptor, name = tempfile.mkstemp(prefix=DRAFT, suffix=".db", dir=target.parent)
-    os.close(descriptor)
     draft = Path(name)
+    files.give_to_owner(draft, descriptor)
+    os.close(descriptor)
     try:
         ledger.backup(draft, watch)
         report = check_copy(draft, tell)
@@ -226,14 +228,14 @@ def room_at(directory: Path) -> int:
 
 def config_archive(loaded: Loaded, target: Path) -> list[str]:
     """Archive every configuration file next to the backup, with mode 0600: it holds secrets."""
-    files = loaded.files
+    known = loaded.files
     extra = [loaded.path.parent / ".checksums", loaded.settings.state_dir / "fingerprint.key"]
     whole = BytesIO()
     names = []
     with tarfile.open(fileobj=whole, mode="w") as archive:
-        for path in (*files, *(path for path in extra if path.is_file() and path not in files)):
+        for path in (*known, *(path for path in extra if path.is_file() and path not in known)):
             data = path.read_bytes()
-            if path in files and blake3(data).hexdigest() != files[path]:
+            if path in known and blake3(data).hexdigest() != known[path]:
                 raise Refused(f"{path} changed while it was copied; try again")
             about = archive.gettarinfo(path, arcname=str(path).lstrip("/"))
             about.size = len(data)

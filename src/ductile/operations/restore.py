@@ -16,6 +16,7 @@ from pathlib import Path
 
 import apsw
 
+from ductile import files
 from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
 from ductile.engine.instance_lock import InstanceLock
@@ -108,8 +109,9 @@ def _draft(settings: Settings, source: Path, watch: Progress) -> Iterator[Path]:
         # This process holds the lock, so the process that made it is dead.
         left.unlink(missing_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=DRAFT, suffix=".db", dir=settings.state_dir)
-    os.close(descriptor)
     draft = Path(name)
+    _give_to_owner(draft, descriptor, ledger)
+    os.close(descriptor)
     try:
         with _reading(source):
             origin = connect(source, read_only=True)
@@ -125,6 +127,15 @@ def _draft(settings: Settings, source: Path, watch: Progress) -> Iterator[Path]:
         yield draft
     finally:
         discard(draft)
+
+
+def _give_to_owner(draft: Path, descriptor: int, ledger: Path | None) -> None:
+    """As root, give the new ledger to the owner of the one that it replaces."""
+    if os.geteuid() == 0 and ledger is not None and ledger.exists():
+        owner = ledger.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    else:
+        files.give_to_owner(draft, descriptor)
 
 
 @contextmanager
@@ -158,7 +169,9 @@ def _into_file(settings: Settings, draft: Path, when: str, _watch: Progress) -> 
     assert ledger is not None
     sync(draft)
     failpoint("restore.synced")
-    kept = _link_old(ledger, when) if ledger.exists() else None
+    # A WAL without its database is kept too: it has the newest commits.
+    is_there = any(_sibling(ledger, end).exists() for end in ("", *SIBLINGS))
+    kept = _link_old(ledger, when) if is_there else None
     for end in SIBLINGS:
         # They belong to the old file; SQLite must not apply them to the new one.
         ledger.with_name(ledger.name + end).unlink(missing_ok=True)
@@ -173,7 +186,7 @@ def _into_file(settings: Settings, draft: Path, when: str, _watch: Progress) -> 
 def _link_old(ledger: Path, when: str) -> Path:
     """Give the ledger a second name, as one file; the first name stays until it is replaced."""
     kept = ledger.with_name(f"{ledger.name}{REPLACED}{when}")
-    if _is_sqlite(ledger):
+    if ledger.exists() and _is_sqlite(ledger):
         _checkpoint(ledger)
     for end in ("", *SIBLINGS):
         if _sibling(ledger, end).exists():
@@ -213,6 +226,7 @@ def _link(old: Path, new: Path) -> None:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         shutil.copy2(old, new)
+        files.give_to_owner(new)
         sync(new)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ductile.engine.instance_lock import find_running_pid
+from ductile.engine.instance_lock import find_holder
 from ductile.store.engines.api import Ledger
 from ductile.store.verify import IsAlive, VerifyProgress, VerifyReport, applied_migrations, verify
 
@@ -27,8 +27,10 @@ def living_boots(ledger: Ledger, state_dir: Path) -> IsAlive | None:
     if ledger.engine == "sqlite":
         # One gateway per file, whose process holds the lock. In a container its pid may equal that
         # of earlier ones, so the newest boot counts.
-        pid = find_running_pid(state_dir)
-        newest = next((id for id, owner in boots if owner == pid), None)
+        holder = find_holder(state_dir)
+        if holder is None:
+            return None
+        newest = next((id for id, owner in boots if holder.pid in (owner, None)), None)
         return None if newest is None else lambda boot: boot == newest
     held = {id for id, _ in boots if not ledger.boot_is_dead(id)}
     return held.__contains__ if held else None

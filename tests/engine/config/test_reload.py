@@ -17,7 +17,7 @@ from ductile.engine.config import plugin_init
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.control import ControlRequest
 from ductile.engine.gateway import Gateway
-from ductile.engine.instance_lock import find_running_pid
+from ductile.engine.instance_lock import find_holder
 from ductile.engine.recovery import startup
 from ductile.errors import ConfigError, LedgerFull
 from ductile.model import JobStatus, Settlement
@@ -516,7 +516,7 @@ def test_a_close_that_cannot_write_still_gives_the_directory_back(site: Site) ->
         refusing = Refusing(site_run.gateway.ledger)
         with refusing.full(), contextlib.suppress(LedgerFull):
             site_run.end()
-        given_back = find_running_pid(site.state) is None
+        given_back = find_holder(site.state) is None
         site_run.abandon()
         assert given_back
     with site.running() as site_run:

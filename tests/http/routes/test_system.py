@@ -74,11 +74,6 @@ def test_backlog_takes_a_burst_before_the_server_starts(tmp_path: Path, kind: st
                 peer.connect(listener.getsockname())
 
 
-def test_too_long_socket_path_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"longer than 107 bytes: .*; set state\.path"):
-        bind_local(tmp_path / ("x" * 120))
-
-
 # Reading
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,8 +31,10 @@ from tests.operations.doctor.harness import (
     make_context,
     run_with_socket,
 )
+from tests.operations.ledger_copies import make_backup
 from tests.postgres import a_server
 from tests.store.conftest import execute
+from tests.store.engines.sqlite.harness import damage_table
 from tests.waiting import WAIT_LIMIT, until
 
 
@@ -52,8 +55,29 @@ def test_a_ledger_that_cannot_be_read(place: Site) -> None:
     (place.state / "state.db").write_bytes(b"broken" * 2000)
     finding = find_one(examine(place), "the ledger cannot be read")
     assert finding.severity is ERROR
-    assert finding.run is not None
-    assert "system restore" in finding.run
+    ledger = place.state / "state.db"
+    assert finding.run == f"sqlite3 {ledger} .recover | sqlite3 {ledger}.recovered"
+
+
+def test_a_damaged_ledger_is_to_be_replaced_by_the_newest_good_backup(place: Site) -> None:
+    backups = place.state / "backups"
+    with place.running() as site_run:
+        site_run.run("echo")
+        for name in ("old.db", "good.db", "bad.db"):
+            make_backup(site_run, backups / name)
+    for age, name in enumerate(("bad.db", "good.db", "old.db")):
+        os.utime(backups / name, (1000 - age, 1000 - age))
+    damage_table(backups / "bad.db", "job_log")
+    damage_table(place.state / "state.db", "job_log")
+    finding = find_one(examine(place), "is damaged")
+    config = place.folder / "config.yaml"
+    assert finding.run == f"ductile system restore {backups / 'good.db'} --config {config}"
+    with run_with_socket(place) as (_, asking):
+        found = [each for each in examine(place, **asking) if "its settle fails" in each.what]
+    assert [each.severity for each in found] == [ERROR]
+    assert found[0].run is not None
+    assert found[0].run.startswith("ductile system stop")
+    assert f"system restore {backups / 'good.db'}" in found[0].run
 
 
 def test_the_ledger_of_the_go_program_is_to_be_imported(place: Site) -> None:
@@ -69,7 +93,8 @@ def test_the_ledger_of_the_go_program_is_to_be_imported(place: Site) -> None:
 def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) -> None:
     url = "postgresql://me:a-password-of-ours@127.0.0.1:1/x?connect_timeout=1"
     place.settings["state"] = {"url": url, "dir": str(place.state)}
-    finding = find_one(examine(place), "the ledger cannot be read")
+    finding = find_one(examine(place), "PostgreSQL at 127.0.0.1:1 cannot be read")
+    assert "refused" in finding.why
     assert finding.run == "pg_isready -h 127.0.0.1 -p 1"
     assert "a-password-of-ours" not in str(finding)
 

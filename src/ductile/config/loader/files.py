@@ -13,6 +13,7 @@ from blake3 import blake3
 from ductile._fast_dataclass import dataclass
 from ductile.config.loader.nodes import Location
 from ductile.errors import Problem
+from ductile.files import give_to_owner
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_FILES = 1000
@@ -164,7 +165,8 @@ def list_files(directory: Path, suffix: str) -> list[Path]:
 def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> None:
     """Replace a file by `data` atomically and durably.
 
-    The new file is readable by its owner alone, or has the mode and owner of `like`.
+    The new file is readable by its owner alone, or has the mode and owner of `like`. What root
+    writes without `like` belongs to the owner of the directory.
     """
     from tempfile import mkstemp
 
@@ -174,7 +176,9 @@ def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> N
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            if like is not None:
+            if like is None:
+                give_to_owner(draft, descriptor)
+            else:
                 os.fchown(descriptor, like.st_uid, like.st_gid)
                 os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
             os.fsync(descriptor)

@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from ductile.files import give_to_owner
+
 LENGTH = 32
 
 
@@ -19,6 +21,7 @@ def fingerprint_key(state_dir: Path) -> bytes:
         fresh = path.with_suffix(".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
+            give_to_owner(fresh, fd)
             os.write(fd, key)
             os.fsync(fd)
         finally:

@@ -14,6 +14,7 @@ import os
 import stat
 from pathlib import Path
 
+from ductile.files import give_to_owner
 from ductile.log import logger
 from ductile.runner.started_flags import NO_ENTRY, STARTED
 
@@ -33,6 +34,7 @@ class StartedLog:
         self._new_path = state_dir / "started_log.new"
         self._new_path.unlink(missing_ok=True)
         self.fd = os.open(self._new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        give_to_owner(self._new_path, self.fd)
         head = f"{boot} {_kernel_boot()}".encode().ljust(HEAD_BYTES, b"\0")
         # The whole file now, so that the disk has room for every entry.
         text = head + bytes(ENTRY_BYTES * entries)

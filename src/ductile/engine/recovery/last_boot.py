@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ductile.files import give_to_owner
+
 LONGEST = 100
 
 
@@ -23,6 +25,7 @@ def write_last_boot(state_dir: Path, boot: str) -> None:
     fresh = path.with_suffix(".new")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="ascii") as file:
+        give_to_owner(fresh, fd)
         file.write(f"{boot}\n")
     fresh.rename(path)
 

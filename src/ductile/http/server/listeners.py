@@ -18,8 +18,9 @@ from typing import Any
 import uvicorn
 
 from ductile._fast_dataclass import dataclass
-from ductile.engine.socket_path import find_path_problem
+from ductile.engine.socket_path import short_address
 from ductile.errors import Refused
+from ductile.files import give_to_owner
 from ductile.http.crash_log import log_crash, log_loop_error
 from ductile.http.middleware.context import BLOCKING_THREADS
 from ductile.http.server.connection import HttpConnection
@@ -33,6 +34,7 @@ ACCEPTS_PER_TURN = 1
 READER_THREADS = 6
 """Threads that read the ledger, in addition to those for long blocking calls."""
 TICKS_PER_DEADLINE_CHECK = 5
+TICKS_PER_SOCKET_CHECK = 10
 LOG_INTERVAL = 1.0
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -46,16 +48,18 @@ class _BacklogSocket(socket.socket):
 
 def bind_local(path: Path) -> socket.socket:
     """Bind a unix socket that only its owner can open, from the moment that it exists."""
-    if (why := find_path_problem(path)) is not None:
-        raise Refused(why)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     listener = _BacklogSocket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
+    # Linux creates the file with the mode of the socket; the umask would affect other threads.
+    os.fchmod(listener.fileno(), 0o600)
     try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
+        with short_address(path) as address:
+            listener.bind(address)
+        give_to_owner(path)
+    except OSError:
+        listener.close()
+        raise
     listener.listen()
     return listener
 
@@ -85,6 +89,8 @@ class Listener:
     app: Callable[..., Any]
     socket: socket.socket
     limiter: ConnectionLimiter
+    path: Path | None = None
+    """Of a unix socket, which is bound again if the file is removed."""
 
     @property
     def address(self) -> str:
@@ -97,6 +103,7 @@ class _Server(uvicorn.Server):
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._configs = [_config(listener.app) for listener in listeners]
         self._listeners = listeners
+        self._bind_error: int | None = None
         super().__init__(self._configs[0])
 
     @contextlib.contextmanager
@@ -105,16 +112,41 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        loop = asyncio.get_running_loop()
         self.servers = []
         for listener, config in zip(self._listeners, self._configs, strict=True):
             if not config.loaded:
                 config.load()
-            factory = partial(HttpConnection, config, self.server_state, listener.limiter)
-            self.servers.append(
-                await loop.create_server(factory, sock=listener.socket, backlog=ACCEPTS_PER_TURN)
-            )
+            self.servers.append(await self._listen(listener, config, listener.socket))
         self.started = True
+
+    async def _listen(
+        self, listener: Listener, config: uvicorn.Config, bound: socket.socket
+    ) -> asyncio.Server:
+        factory = partial(HttpConnection, config, self.server_state, listener.limiter)
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(factory, sock=bound, backlog=ACCEPTS_PER_TURN)
+
+    async def _restore_sockets(self) -> None:
+        """Bind a unix socket again whose file was removed; open connections continue."""
+        for index, (listener, config) in enumerate(
+            zip(self._listeners, self._configs, strict=True)
+        ):
+            if listener.path is None or not _is_missing(listener.path):
+                continue
+            try:
+                bound = bind_local(listener.path)
+            except OSError as error:
+                if error.errno != self._bind_error:
+                    self._bind_error = error.errno
+                    logger("http").error("cannot bind the removed socket", error=error.strerror)
+                continue
+            self._bind_error = None
+            removed, self.servers[index] = (
+                self.servers[index],
+                await self._listen(listener, config, bound),
+            )
+            removed.close()
+            logger("http").warning("bound the removed socket again", path=str(listener.path))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -129,6 +161,8 @@ class _Server(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, HttpConnection)
                 connection.check_deadlines(now)
+        if counter % TICKS_PER_SOCKET_CHECK == 0:
+            await self._restore_sockets()
         return await super().on_tick(counter)
 
 
@@ -145,6 +179,16 @@ def _config(app: Callable[..., Any]) -> uvicorn.Config:
         proxy_headers=False,
         timeout_graceful_shutdown=2,
     )
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 class _LoopErrorHandler:

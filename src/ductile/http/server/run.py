@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ductile.config import Loaded
@@ -101,11 +102,14 @@ def open_listeners(gateway: Gateway) -> HttpServer:
     app_context.limit_open_requests(most)
     opened: list[Listener] = []
 
-    def add(name: str, app: Callable[..., Any], bound: socket.socket) -> None:
-        opened.append(Listener(name, app, bound, ConnectionLimiter(most)))
+    def add(
+        name: str, app: Callable[..., Any], bound: socket.socket, path: Path | None = None
+    ) -> None:
+        opened.append(Listener(name, app, bound, ConnectionLimiter(most), path))
 
     try:
-        add("local", local_app(gateway, app_context), bind_local(gateway.socket_path))
+        path = gateway.socket_path
+        add("local", local_app(gateway, app_context), bind_local(path), path)
         if settings.api.enabled:
             add("api", api_app(app_context), bind_tcp(settings.api.address))
         if settings.webhooks_enabled:

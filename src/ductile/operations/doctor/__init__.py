@@ -23,7 +23,6 @@ CHECKS: tuple[Check, ...] = (
     config.environment,
     files.secrets,
     files.state,
-    files.socket,
     files.space,
     files.workspaces,
     plugins.refused,

@@ -13,13 +13,22 @@ from typing import Any
 from ductile.config import Loaded, Settings, find_state, load
 from ductile.config.models.service import StateSettings
 from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.engine.instance_lock import find_running_pid
+from ductile.engine.instance_lock import LockHolder, find_holder
 from ductile.errors import ConfigError, DuctileError, NotFound, Problem
 from ductile.operations.restore import is_ledger
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.migrate import compare_history
 from ductile.store.engines.open import open_ledger
 from ductile.store.verify import applied_migrations
+
+
+def exists(path: Path) -> bool:
+    """Whether the file exists and this user may see it."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
 
 Ask = Callable[[str], Mapping[str, Any]]
 """A GET to the running gateway; `DuctileError` if it does not answer."""
@@ -83,13 +92,17 @@ class DoctorContext:
             return None
 
     @cached_property
-    def pid(self) -> int | None:
-        """The pid in the lock file, while the lock is held."""
-        return None if self.state_dir is None else find_running_pid(self.state_dir)
+    def holder(self) -> LockHolder | None:
+        """The process that holds the lock of the state directory."""
+        return None if self.state_dir is None else find_holder(self.state_dir)
 
-    @cached_property
+    @property
+    def pid(self) -> int | None:
+        return None if self.holder is None else self.holder.pid
+
+    @property
     def is_locked(self) -> bool:
-        return self.pid is not None
+        return self.holder is not None
 
     def health(self) -> Mapping[str, Any]:
         """The body of `/healthz`, also of a gateway that reports an error."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ductile
 from ductile.config import find
 from ductile.errors import DuctileError
 from ductile.operations.backup import last_backup, room_at
-from ductile.operations.doctor.context import DoctorContext
+from ductile.operations.doctor.context import DoctorContext, exists
 from ductile.operations.doctor.ledger import wal_size
 
 
@@ -19,7 +20,7 @@ def collect_facts(context: DoctorContext) -> dict[str, Any]:
     if state is None or directory is None:
         return facts
     ledger_bytes = None
-    if state.path is not None and state.path.exists():
+    if state.path is not None and exists(state.path):
         ledger_bytes = state.path.stat().st_size
     return facts | {
         "config": str(find(context.config, context.environ).parent),
@@ -29,9 +30,17 @@ def collect_facts(context: DoctorContext) -> dict[str, Any]:
         "uptime_seconds": _uptime(context),
         "ledger_bytes": ledger_bytes,
         "wal_bytes": wal_size(context),
-        "free_bytes": room_at(directory),
+        "free_bytes": _free_bytes(directory),
         "last_backup": last_backup(directory),
     }
+
+
+def _free_bytes(directory: Path) -> int | None:
+    """Return the free bytes on its disk, or None if this user may not see the directory."""
+    try:
+        return room_at(directory)
+    except OSError:
+        return None
 
 
 def _uptime(context: DoctorContext) -> Any:

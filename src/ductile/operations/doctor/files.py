@@ -9,10 +9,11 @@ from pathlib import Path
 from shlex import quote
 
 from ductile.config.checksums import is_high_security
+from ductile.config.models.service import StateSettings
 from ductile.core.jobs.judge import NO_WORKSPACE
-from ductile.engine.socket_path import SOCKET, find_path_problem
+from ductile.files import user_name
 from ductile.operations.backup import DIRECTORY, SIBLINGS
-from ductile.operations.doctor.context import DoctorContext
+from ductile.operations.doctor.context import DoctorContext, exists
 from ductile.operations.doctor.finding import Finding, error, warning
 
 LEAST_BYTES = 100 * 1024 * 1024
@@ -76,27 +77,80 @@ def _mode(path: Path) -> int | None:
 def state(context: DoctorContext) -> Iterator[Finding]:
     """The state directory and its files."""
     directory = context.state_dir
-    if context.state is None or directory is None or not directory.exists():
+    if context.state is None or directory is None:
+        return
+    if not exists(directory):
+        yield from _check_visible(context, directory)
         return
     owner = directory.stat().st_uid
     if owner != os.geteuid():
         yield warning(
             "files",
-            f"{directory} belongs to user {owner}, and the doctor runs as {os.geteuid()}",
+            f"{directory} belongs to {user_name(owner)}, and the doctor runs as "
+            f"{user_name(os.geteuid())}",
             "file permissions differ for the two users, so findings about files may be wrong",
             f"sudo -u '#{owner}' {context.command('system doctor')}",
         )
-    elif not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        if owner == os.geteuid():
+            yield error(
+                "files",
+                f"{directory} cannot be written",
+                "the lock, the socket and the ledger are there",
+                f"chmod 700 {quote(str(directory))}",
+            )
+        return
+    yield from _check_owners(directory)
+    yield from _check_modes(context.state, directory)
+
+
+def _check_visible(context: DoctorContext, directory: Path) -> Iterator[Finding]:
+    """A directory that does not exist yet is fine; one that this user may not see is not."""
+    try:
+        directory.stat()
+    except FileNotFoundError:
+        return
+    except OSError as problem:
         yield error(
             "files",
-            f"{directory} cannot be written",
-            "the lock, the socket and the ledger are there",
-            f"chmod 700 {quote(str(directory))}",
+            f"{directory} cannot be read by {user_name(os.geteuid())}",
+            f"{problem.strerror}; its lock, socket and ledger cannot be checked",
+            f"sudo {context.command('system doctor')}",
         )
-    ledger = context.state.path
+
+
+def _check_owners(directory: Path) -> Iterator[Finding]:
+    """Files that belong to another user than their directory, often made by root."""
+    wanted = directory.stat().st_uid
+    found = [path for path in _own_files(directory) if _owner(path) not in (wanted, None)]
+    if found:
+        one, more = found[0], f" and {len(found) - 1} more" if len(found) > 1 else ""
+        place = quote(str(directory))
+        yield error(
+            "files",
+            f"{one}{more} belongs to {user_name(one.lstat().st_uid)}, but {directory} to "
+            f"{user_name(wanted)}",
+            "a gateway of the directory's owner cannot use it",
+            f"chown -R --reference={place} {place}",
+        )
+
+
+def _own_files(directory: Path) -> list[Path]:
+    """The files of the state directory and of `backups/`, without workspaces."""
+    return [*sorted(directory.iterdir()), *sorted((directory / DIRECTORY).glob("*"))]
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except OSError:
+        return None
+
+
+def _check_modes(settings: StateSettings, directory: Path) -> Iterator[Finding]:
     own = [directory / "fingerprint.key", directory / "ductile.lock", directory / DIRECTORY]
-    if ledger is not None:
-        own += [ledger.with_name(ledger.name + end) for end in ("", *SIBLINGS)]
+    if settings.path is not None:
+        own += [settings.path.with_name(settings.path.name + end) for end in ("", *SIBLINGS)]
     own += (directory / DIRECTORY).glob("*")
     for path in (directory, *own):
         mode = _mode(path)
@@ -110,23 +164,12 @@ def state(context: DoctorContext) -> Iterator[Finding]:
             )
 
 
-def socket(context: DoctorContext) -> Iterator[Finding]:
-    """Whether the path of the local socket is short enough."""
-    directory = context.state_dir
-    if context.state is None or directory is None:
-        return
-    if (what := find_path_problem(directory / SOCKET)) is not None:
-        key = "state.path" if context.state.url is None else "state.dir"
-        run = context.command(f"config set {key}=...")
-        yield error("files", what, "a gateway does not start with it", run)
-
-
 def space(context: DoctorContext) -> Iterator[Finding]:
     """Free space for the ledger, its WAL, and workspaces."""
     directory = context.state_dir
     if directory is None:
         return
-    while not directory.exists():
+    while not exists(directory):
         directory = directory.parent
     room = os.statvfs(directory)
     free = room.f_bavail * room.f_frsize

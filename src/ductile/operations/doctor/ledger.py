@@ -6,16 +6,23 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
 
+import apsw
+
 from ductile.clock import from_text
-from ductile.operations.backup import last_backup
-from ductile.operations.doctor.context import DoctorContext
+from ductile.errors import DuctileError, LedgerBusy, LedgerError, LedgerFull, LedgerMoved
+from ductile.operations.backup import DAMAGE, DIRECTORY, last_backup
+from ductile.operations.doctor.context import DoctorContext, exists
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.operations.doctor.locks import wal_readers
 from ductile.operations.verify import verify_ledger
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_errors import is_damage_text
 from ductile.store.go_ledger import is_go_ledger
+from ductile.store.verify import applied_migrations
 
 LARGEST_WAL = 64 * 1024 * 1024
 """Twice the size that a checkpoint leaves, plus a burst of writes."""
@@ -24,13 +31,18 @@ LOOKS, BETWEEN = 6, 0.1
 HELD_FOR = timedelta(minutes=5)
 MAX_SHOWN = 5
 OLD = timedelta(days=7)
+MAX_BACKUPS = 10
+"""Maximum number of backups that are checked, newest first."""
+BACKUP_CHECK_SECONDS = 2.0
 
 
 def health(context: DoctorContext) -> Iterator[Finding]:
-    if context.ledger is None and context.no_ledger is not None:
-        yield error(
-            "ledger", "the ledger cannot be read", context.no_ledger, _repair_command(context)
-        )
+    state = context.state
+    if context.ledger is None and context.no_ledger is not None and state is not None:
+        what = "the ledger cannot be read"
+        if state.url is not None:
+            what = f"the ledger on PostgreSQL at {_address(state.url)} cannot be read"
+        yield error("ledger", what, context.no_ledger, _repair_command(context))
     if context.behind > 0:
         yield warning(
             "ledger",
@@ -40,18 +52,88 @@ def health(context: DoctorContext) -> Iterator[Finding]:
         )
 
 
+def _address(url: str) -> str:
+    server = urlsplit(url)
+    return f"{server.hostname or 'localhost'}:{server.port or 5432}"
+
+
 def _repair_command(context: DoctorContext) -> str:
     """The command that may make the ledger readable again."""
     state = context.state
     assert state is not None
     if state.url is not None:
-        server = urlsplit(state.url)
-        return f"pg_isready -h {server.hostname or 'localhost'} -p {server.port or 5432}"
-    if state.path is not None and not os.access(state.path, os.R_OK):
-        return f"ls -l {quote(str(state.path))}"
-    if state.path is not None and is_go_ledger(state.path):
+        return _check_server(state.url)
+    assert state.path is not None
+    if not exists(state.path):
+        return f"ls -l {quote(str(state.path))}*"
+    if not os.access(state.path, os.R_OK):
+        directory = quote(str(state.path.parent))
+        return f"chown -R --reference={directory} {directory}"
+    if is_go_ledger(state.path):
         return context.command("system import")
-    return context.command("system restore PATH_OF_A_BACKUP")
+    return restore_command(context)
+
+
+def _check_server(url: str) -> str:
+    host, _, port = _address(url).rpartition(":")
+    return f"pg_isready -h {host} -p {port}"
+
+
+def advise_on_ledger(context: DoctorContext, problem: str, code: str) -> str | None:
+    """The command for a problem that the gateway reports; None if a restart may help."""
+    state, directory = context.state, context.state_dir
+    if state is None or directory is None:
+        return None
+    if code == LedgerFull.code:
+        return f"df -h {quote(str(directory))}"
+    if state.url is not None:
+        return _check_server(state.url) if code in (LedgerBusy.code, LedgerError.code) else None
+    if code == LedgerMoved.code:
+        return f"ls -l {quote(str(state.path))}*"
+    return restore_command(context) if is_damage_text(problem) else None
+
+
+def restore_command(context: DoctorContext) -> str:
+    """Restore the newest good backup, by name; without one, save what can be read."""
+    state = context.state
+    assert state is not None
+    stop = f"{context.command('system stop')} && " if context.is_locked else ""
+    found = newest_good_backup(context)
+    if found is not None:
+        return f"{stop}{context.command(f'system restore {quote(str(found))}')}"
+    path = quote(str(state.path))
+    return f"{stop}sqlite3 {path} .recover | sqlite3 {quote(f'{state.path}.recovered')}"
+
+
+def newest_good_backup(context: DoctorContext) -> Path | None:
+    """The newest file in `backups/`, or the last backup elsewhere, that is not damaged."""
+    assert context.state_dir is not None
+    last = last_backup(context.state_dir)
+    found = {Path(last["path"])} if last is not None else set()
+    try:
+        found |= set((context.state_dir / DIRECTORY).glob("*.db"))
+        ordered = sorted(
+            (path for path in found if path.is_file()),
+            key=lambda path: path.stat().st_mtime,
+            reverse=True,
+        )
+    except OSError:
+        return None
+    return next((path for path in ordered[:MAX_BACKUPS] if _is_good(path)), None)
+
+
+def _is_good(path: Path) -> bool:
+    """Whether the file is a ledger without damaged pages, as far as a quick check finds them."""
+    try:
+        copy = SqliteLedger(path, read_only=True)
+        try:
+            copy.read(applied_migrations)
+            findings, _ = copy.check_integrity(BACKUP_CHECK_SECONDS, lambda: None)
+        finally:
+            copy.close()
+    except (DuctileError, apsw.Error, OSError):
+        return False
+    return not findings
 
 
 def readers(context: DoctorContext) -> Iterator[Finding]:
@@ -119,8 +201,10 @@ def invariants(context: DoctorContext) -> Iterator[Finding]:
         return
     report = verify_ledger(context.ledger, context.state_dir, quick=True)
     for violation in report.violations[:MAX_SHOWN]:
-        run = context.command("system verify")
-        yield error("ledger", str(violation), "the ledger violates an invariant", run)
+        is_damage = violation.invariant in DAMAGE
+        run = restore_command(context) if is_damage else context.command("system verify")
+        why = "the file is damaged" if is_damage else "the ledger violates an invariant"
+        yield error("ledger", str(violation), why, run)
     left = len(report.violations) - MAX_SHOWN + report.more
     if left > 0:
         run = context.command("system verify")

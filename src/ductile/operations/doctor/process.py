@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import ductile
 from ductile.clock import from_text
-from ductile.engine.instance_lock import is_alive, is_held_by_command
+from ductile.engine.instance_lock import LockHolder
 from ductile.errors import DuctileError
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
+from ductile.operations.doctor.ledger import advise_on_ledger
 from ductile.operations.doctor.locks import holders
 
 EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,64 +22,85 @@ SET_BACK = timedelta(minutes=1)
 
 
 def gateway(context: DoctorContext) -> Iterator[Finding]:
-    directory = context.state_dir
+    directory, holder = context.state_dir, context.holder
     if directory is None:
         return
-    if not context.is_locked or (context.ask is None and is_held_by_command(directory)):
+    if holder is None or (context.ask is None and holder.is_gateway is False):
         yield warning(
             "gateway",
             "no gateway is running",
             "schedules do not fire, and queued jobs are not run",
             context.command("system start"),
         )
-    elif context.pid is not None and not is_alive(context.pid):
-        yield from _check_dead(context, directory)
-    elif context.ask is None:
+    elif context.ask is not None:
+        yield from _check_living(context)
+    elif not holder.is_alive:
+        yield from _check_dead(context, holder, directory)
+    elif holder.is_gateway is None:
         yield error(
             "gateway",
-            f"the gateway (pid {context.pid}) does not answer on its socket",
-            "it is starting or stopping, or it hangs",
-            f"kill {context.pid}",
+            f"process {holder.pid} holds the lock and does not answer on its socket",
+            "it is starting or stopping, or it is not a gateway",
+            f"ps -o pid,lstart,cmd -p {holder.pid}",
         )
     else:
-        yield from _check_living(context)
+        yield error(
+            "gateway",
+            f"the gateway (pid {holder.pid}) does not answer on its socket",
+            "it is starting or stopping, or it hangs",
+            context.command("system stop"),
+        )
 
 
-def _check_dead(context: DoctorContext, directory: Path) -> Iterator[Finding]:
+def _check_dead(context: DoctorContext, holder: LockHolder, directory: Path) -> Iterator[Finding]:
     left = sorted(holders(directory / "ductile.lock"))
     pids = " ".join(map(str, left))
+    who = "its gateway" if holder.pid is None else f"its gateway (pid {holder.pid})"
     yield error(
         "gateway",
-        f"the lock is held, but its gateway (pid {context.pid}) is dead",
-        f"its remaining processes: {pids}" if left else "some of its processes remain",
+        f"the lock is held, but {who} is dead or not visible here",
+        f"processes that hold it: {pids}" if left else "no process that holds it is visible",
         f"kill -9 {pids}" if left else context.command("system start"),
     )
 
 
 def _check_living(context: DoctorContext) -> Iterator[Finding]:
     assert context.ask is not None
+    restart = f"{context.command('system stop')} && {context.command('system start')}"
     try:
         health = context.health()
     except DuctileError as failure:
-        yield error(
-            "gateway", "the gateway does not answer", failure.message, f"kill {context.pid}"
-        )
+        yield error("gateway", "the gateway does not answer", failure.message, restart)
         return
-    if health["status"] != "ok":
-        yield error(
-            "gateway",
-            "the gateway reports an error",
-            health.get(
-                "error", "it does not know whether a commit took effect; a restart finds out"
-            ),
-            context.command("system start"),
-        )
+    yield from _check_parts(context, health, restart)
     if health["version"] != ductile.__version__:
         yield warning(
             "gateway",
             f"the gateway runs version {health['version']}, but {ductile.__version__} is installed",
             "it was not restarted after the upgrade",
-            f"kill {context.pid} && {context.command('system start')}",
+            restart,
+        )
+
+
+def _check_parts(
+    context: DoctorContext, health: Mapping[str, Any], restart: str
+) -> Iterator[Finding]:
+    """One finding per failing part of the gateway."""
+    parts = health.get("failing", ())
+    if health["status"] != "ok" and not any(part["critical"] for part in parts):
+        why = "it does not know whether a commit took effect; a restart finds out"
+        yield error("gateway", "the gateway reports an error", health.get("error", why), restart)
+    for part in parts:
+        judge, effect = (
+            (error, "jobs cannot be accepted or settled")
+            if part["critical"]
+            else (warning, "its own work is delayed")
+        )
+        yield judge(
+            "gateway",
+            f"the gateway reports that its {part['part']} fails; {effect}",
+            part["error"],
+            advise_on_ledger(context, part["error"], part["code"]) or restart,
         )
 
 

@@ -23,7 +23,7 @@ from ductile.store.engines import queries
 from ductile.store.engines.api import Done, Effects, Listener, Row, Tx, Work
 from ductile.store.engines.migrate import migrate
 from ductile.store.engines.sqlite_errors import is_damage, translate_error, translating_errors
-from ductile.store.engines.sqlite_file import OpenFiles, refuse_lost_database
+from ductile.store.engines.sqlite_file import OpenFiles, check_access, refuse_lost_database
 from ductile.store.engines.sqlite_schema import SqliteSchema
 from ductile.store.engines.write_queue import (
     CommitLatch,
@@ -127,6 +127,7 @@ class SqliteLedger:
     batch_size = 64
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        check_access(path, read_only=read_only)
         refuse_go_ledger(path)
         self.path = path
         self._read_only = read_only
@@ -147,8 +148,14 @@ class SqliteLedger:
             self._commit_lock = threading.Lock()
 
     def _create(self) -> None:
-        files.create(self.path.parent)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        """Create a missing file; `LedgerError` if this user cannot use it or its directory."""
+        try:
+            files.create(self.path.parent)
+            if not self.path.exists():
+                os.close(files.open_or_create(self.path.resolve()))
+        except OSError as error:
+            problem = f"the ledger {self.path} cannot be used: {error.strerror}"
+            raise LedgerError(f"{problem}; let this user write to {self.path.parent}") from error
 
     def start(self) -> None:
         """Migrate the schema and accept transactions; does nothing for a read-only ledger."""

@@ -41,3 +41,8 @@ def translate_error(error: BaseException) -> BaseException:
 def is_damage(error: BaseException) -> bool:
     """Whether SQLite has found a damaged page."""
     return isinstance(error, _DAMAGE)
+
+
+def is_damage_text(message: str) -> bool:
+    """Whether the message of a `LedgerError` reports a damaged file."""
+    return _ADVICE in message or "malformed" in message or "is damaged" in message

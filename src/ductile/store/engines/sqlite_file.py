@@ -9,12 +9,26 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ductile import files
 from ductile.errors import LedgerError, LedgerMoved
 
 FILES = ("", "-wal", "-shm")
 """Suffixes of the files that SQLite keeps open."""
 _DELETED = " (deleted)"
 """What the kernel appends to the path of a descriptor whose file has no name any more."""
+
+
+def check_access(path: Path, *, read_only: bool) -> None:
+    """Raise `LedgerError` if this user cannot use a file of the ledger that exists."""
+    wanted = os.R_OK if read_only else os.R_OK | os.W_OK
+    for suffix in FILES:
+        file = path.with_name(path.name + suffix)
+        try:
+            usable = not file.exists() or os.access(file, wanted)
+        except OSError as error:
+            raise LedgerError(f"the ledger {path} cannot be read: {error.strerror}") from error
+        if not usable:
+            raise LedgerError(files.describe_access(file))
 
 
 def refuse_lost_database(path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 
+from ductile import files
 from ductile.store.engines.migrate import HISTORY, HISTORY_DDL, Migration
 
 
@@ -26,7 +27,9 @@ class SqliteSchema:
 
     def before(self, migration: Migration) -> None:
         target = self._path.with_name(f"{self._path.name}.before-{migration.number:04}")
-        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        files.give_to_owner(target, descriptor)
+        os.close(descriptor)
         copy = apsw.Connection(str(target))
         with copy.backup("main", self._connection, "main") as backup:
             backup.step()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import ApiError, GatewayClient, Json
 from ductile.cli.command import CommandContext, read, write
+from ductile.cli.commands.system.progress import show_progress
 from ductile.errors import Locked, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _back_up_in_gateway(
     if context.dry_run:
         return client.post("/system/backup", {**body, "dry_run": True})
     state = client.post("/system/backup", body)
-    with _progress() as report:
+    with show_progress() as report:
         while state["state"] in ("copying", "checking"):
             report(state["state"], state["done"], state["total"])
             state = client.get("/system/backup", wait=POLL_SECONDS)
@@ -115,7 +115,7 @@ def _back_up_here(context: CommandContext, path: Path | None, replace: bool) -> 
     lock = InstanceLock(settings.state_dir)
     lock.acquire()
     try:
-        with _open_ledger(context) as ledger, _progress() as report:
+        with _open_ledger(context) as ledger, show_progress() as report:
             done = backup.back_up(
                 ledger,
                 target,
@@ -168,23 +168,6 @@ def _show_backup(done: Json) -> None:
         output.print_line(f"{verb} the configuration, including secrets, to {done['config']}")
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows the progress on one line of the terminal, until the end."""
-    is_terminal = sys.stderr.isatty()
-
-    def report(what: str, done: int, total: int) -> None:
-        if is_terminal:
-            percent = f" {100 * done // total}%" if total else ""
-            click.echo(f"\r\x1b[K{what}{percent}", err=True, nl=False)
-
-    try:
-        yield report
-    finally:
-        if is_terminal:
-            click.echo("\r\x1b[K", err=True, nl=False)
-
-
 @write("restore")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
@@ -205,7 +188,7 @@ def restore(context: CommandContext, path: Path, allow_violations: bool) -> None
     if context.api_url is not None:
         raise UsageError("restore works only on the gateway's own machine; omit --api-url")
     try:
-        with _progress() as report:
+        with show_progress() as report:
             done = restore_ledger(
                 context.target.loaded.settings,
                 path.absolute(),
@@ -244,7 +227,7 @@ def verify(context: CommandContext, quick: bool) -> int:
         raise UsageError(
             "verify reads the ledger itself; run it on the gateway's machine, without --api-url"
         )
-    with _open_ledger(context) as ledger, _progress() as report:
+    with _open_ledger(context) as ledger, show_progress() as report:
         verified = check(
             ledger,
             context.target.state_dir,

@@ -46,7 +46,7 @@ def doctor(context: CommandContext) -> int:
 
 def _find_gateway(examined: DoctorContext) -> GatewayClient | None:
     from ductile.cli.client import GatewayClient
-    from ductile.cli.target import SOCKET
+    from ductile.engine.socket_path import SOCKET
 
     if examined.state_dir is None or not GatewayClient.is_listening(examined.state_dir / SOCKET):
         return None
@@ -85,7 +85,8 @@ def _show_facts(facts: dict[str, Any]) -> None:
         )
     size = "" if facts["ledger_bytes"] is None else f" {output.format_size(facts['ledger_bytes'])},"
     wal = f" WAL {output.format_size(facts['wal_bytes'])}," if facts["wal_bytes"] else ""
-    free = output.format_size(facts["free_bytes"])
-    output.print_line(f"ledger: {facts['engine']},{size}{wal} {free} free on its disk")
+    free = facts["free_bytes"]
+    space = "free space unknown" if free is None else f"{output.format_size(free)} free on its disk"
+    output.print_line(f"ledger: {facts['engine']},{size}{wal} {space}")
     if facts["last_backup"]:
         output.print_line(f"last backup: {facts['last_backup']['made_at']}")

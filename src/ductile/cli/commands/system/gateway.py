@@ -40,10 +40,11 @@ def _enable_gc(_: object) -> None:
 
 
 def _plan(context: CommandContext) -> dict[str, Any]:
-    from ductile.engine.instance_lock import find_running_pid
+    from ductile.engine.instance_lock import find_holder
 
     loaded = context.target.loaded
     registry = compile_config(loaded).registry
+    holder = find_holder(loaded.settings.state_dir)
     return {
         "dry_run": True,
         "config": str(loaded.settings.config_dir),
@@ -51,7 +52,8 @@ def _plan(context: CommandContext) -> dict[str, Any]:
         "workers": loaded.settings.service.max_workers,
         "plugins": sorted(registry.plugins),
         "refused": [refusal.name for refusal in registry.refused],
-        "locked_by": find_running_pid(loaded.settings.state_dir),
+        "locked_by": None if holder is None else holder.pid,
+        "locked": holder is not None,
     }
 
 
@@ -63,8 +65,9 @@ def _show_plan(plan: dict[str, Any]) -> None:
     output.print_line(f"would start {workers} with {plugins} on {plan['state_dir']}")
     if plan["refused"]:
         output.print_line(f"refused: {', '.join(plan['refused'])}", fg="yellow")
-    if plan["locked_by"]:
-        output.print_line(f"but process {plan['locked_by']} has locked that directory", fg="red")
+    if plan["locked"]:
+        who = f"process {plan['locked_by']}" if plan["locked_by"] else "another process"
+        output.print_line(f"but {who} has locked that directory", fg="red")
 
 
 @read("status")

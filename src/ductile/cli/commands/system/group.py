@@ -9,6 +9,7 @@ from ductile.cli.commands.system.doctor import doctor
 from ductile.cli.commands.system.facts import plugin_facts
 from ductile.cli.commands.system.gateway import breaker, reload, start, status
 from ductile.cli.commands.system.import_go import import_
+from ductile.cli.commands.system.stop import stop
 from ductile.cli.commands.system.ui import ui
 from ductile.cli.commands.system.watch import watch
 
@@ -24,6 +25,7 @@ for action in (
     restore,
     start,
     status,
+    stop,
     ui,
     verify,
     watch,

@@ -48,7 +48,7 @@ def watch(context: CommandContext, once: bool) -> None:
         context.show(page, _print_frame)
         return
     from ductile.cli.commands.system.terminal import TerminalScreen
-    from ductile.cli.target import SOCKET
+    from ductile.engine.socket_path import SOCKET
 
     client = context.target.client() or GatewayClient(context.target.state_dir / SOCKET)
     with TerminalScreen(sys.stdin.fileno(), sys.stdout.fileno()) as screen:
