@@ -18,7 +18,7 @@ from hatchling.builders.wheel import WheelBuilder
 from ductile.cli import main
 from tests.cli.conftest import HELLO
 from tests.cli.runner import COMMAND, CliRunner, Result, read_until, stop
-from tests.waiting import WAIT_LIMIT, until
+from tests.waiting import WAIT_LIMIT, process_state, until
 
 READS = (
     ("job", "list"),
@@ -328,3 +328,21 @@ def test_a_signal_to_another_thread_stops_the_gateway(cli: CliRunner) -> None:
         other = max(threads - {process.pid})
         assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGTERM) == 0
         assert process.wait(WAIT_LIMIT) == 0
+
+
+ESCAPES = """
+runner=$(cut -d' ' -f4 /proc/$PPID/stat)
+setsid env -i sh -c "sh -c 'echo \\$\\$ > {up}; kill -9 $PPID $runner; exec sleep 3600' & exit"
+sleep 3600
+"""
+
+
+def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(cli: CliRunner) -> None:
+    os.mkfifo(cli.root / "up")
+    cli.plugin("escapes", ESCAPES.format(up=cli.root / "up"))
+    with cli.gateway():
+        cli("run", "escapes", "--async", "--json")
+        with (cli.root / "up").open() as pipe:
+            escaped = int(pipe.read())
+        until(lambda: process_state(escaped) == "")
+        assert cli("run", "hello").code == 0

@@ -37,7 +37,9 @@ from ductile.engine.services import Services
 from ductile.errors import ConfigError, DuctileError, LedgerBroken
 from ductile.failpoint import failpoint
 from ductile.model import Cancellation, Settlement
+from ductile.runner import cgroup
 from ductile.runner.client import BUFFER_LIMIT
+from ductile.runner.isolation import owns_all_children
 from ductile.runner.pool import RunnerPool
 from ductile.runner.process_scan import kill_marked_processes
 from ductile.store import notices
@@ -101,6 +103,7 @@ class Gateway(Services):
             lock_fd=self._lock.fd,
             started_log_fd=self.started_log.fd,
             on_event=self._log_runner_event,
+            cgroup_name=f"{cgroup.PREFIX}{self.state_dir_id}" if owns_all_children() else "",
         )
         self.pool.launch()
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from struct import Struct
 
 import ductile
-from ductile.runner import process_scan, reaper, supervisor
+from ductile.runner import cgroup, isolation, process_scan, reaper, supervisor
 from ductile.runner.client import SlotClient
 from ductile.runner.connection import SlotConnection
 
@@ -25,6 +25,12 @@ _END_PATIENCE = 5.0
 _SLOT_PATIENCE = 1.0
 _KILL_PATIENCE = 5.0
 _PAUSE = 0.001
+_RUNNER_ENV = frozenset({"LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH"})
+"""What the interpreter needs to start, and to read and write the names of files."""
+_runners: set[int] = set()
+"""The runners of all pools in this process."""
+_runners_lock = threading.Lock()
+"""Held while a runner is started, and while the children of this process are killed."""
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 
 
@@ -35,7 +41,8 @@ class RunnerPool:
     inherit it, nor `started_log_fd`, in which slots note what they start. `on_event` is called for
     `runner.started`, `runner.lost`, `slot.lost` and `slot.replaced`, in the thread that noticed it.
     Plugins may open as many descriptors as this process may when the pool is created, whatever
-    limit it sets for itself later.
+    limit it sets for itself later. With `cgroup_name`, runner and plugins are in a control group of
+    that name, where one can be created; what is left in it is killed first.
     """
 
     def __init__(
@@ -45,10 +52,15 @@ class RunnerPool:
         lock_fd: int | None = None,
         started_log_fd: int | None = None,
         on_event: Callable[[str, dict[str, object]], None] | None = None,
+        cgroup_name: str = "",
     ) -> None:
         self._slots = [SlotClient(index, self._renew) for index in range(slots)]
         self._lock_fd, self._started_log_fd = lock_fd, started_log_fd
         self._on_event = on_event
+        self._cgroup_name = cgroup_name
+        self._cgroup: cgroup.Cgroup | None = None
+        self._bystanders: frozenset[int] = frozenset()
+        """Children of this process that were there before the runner."""
         self._lock = threading.Lock()
         self._runner: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -77,6 +89,9 @@ class RunnerPool:
         with self._lock:
             if self._stopped and self._runner is None:
                 reaper.become_subreaper()
+                self._bystanders = frozenset(reaper.children(os.getpid()))
+                if self._cgroup_name:
+                    self._cgroup = cgroup.create(self._cgroup_name)
                 self._execute_runner()
 
     def start(self) -> None:
@@ -96,6 +111,8 @@ class RunnerPool:
                 return
             self._stopped = True
             self._end_runner(_END_PATIENCE)
+            if self._cgroup is not None:
+                self._cgroup.remove()
 
     def _execute_runner(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -107,23 +124,24 @@ class RunnerPool:
             inherited = [fd for fd in wanted if fd is not None]
             arguments = [ductile.__version__, *(str(-1 if fd is None else fd) for fd in wanted)]
             try:
-                self._runner = subprocess.Popen(
-                    [sys.executable, "-I", "-S", _PROGRAM, *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=inherited,
-                    # It must not be killed as a process of a dead gateway, where we are a plugin.
-                    env={
-                        name: os.environ[name]
-                        for name in os.environ
-                        if name != process_scan.BOOT_VARIABLE
-                    },
-                    start_new_session=True,
-                )
+                with _runners_lock:
+                    self._runner = subprocess.Popen(
+                        [sys.executable, "-I", "-S", _PROGRAM, *arguments],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=inherited,
+                        # Without our secrets: plugins can read the environment of their parents.
+                        env={name: os.environ[name] for name in _RUNNER_ENV & os.environ.keys()},
+                        start_new_session=True,
+                    )
+                    _runners.add(self._runner.pid)
             except OSError:
                 ours.close()
                 raise
         # Before it forks, which it does on request. Where it has died, the first request shows it.
+        with suppress(OSError):
+            if self._cgroup is not None:
+                self._cgroup.add(self._runner.pid)
         with suppress(OSError):
             resource.prlimit(self._runner.pid, resource.RLIMIT_NOFILE, self._descriptor_limits)
         self._control = ours
@@ -229,11 +247,16 @@ class RunnerPool:
         process.wait()
         # They became our children when the runner died, and are killing their jobs.
         _wait_for_children(slots, _SLOT_PATIENCE)
+        if self._cgroup is not None:
+            with suppress(OSError):
+                self._cgroup.kill()
         self._kill_orphans(process.pid)
 
     def _kill_orphans(self, session: int) -> None:
         """Kill what a dead runner left to us, and no other child of this process."""
-        reaper.kill_children(lambda pid: not self._is_orphan(pid, session), _KILL_PATIENCE)
+        with _runners_lock:
+            _runners.discard(session)
+            reaper.kill_children(lambda pid: not self._is_orphan(pid, session), _KILL_PATIENCE)
 
     def _is_orphan(self, pid: int, session: int) -> bool:
         try:
@@ -241,6 +264,8 @@ class RunnerPool:
                 return True
         except ProcessLookupError:
             return False
+        if isolation.owns_all_children():
+            return pid not in _runners | self._bystanders
         marks = {slot.boot_mark for slot in self._slots if slot.boot_mark}
         return any(
             process_scan.has_variable(pid, os.fsencode(f"{process_scan.BOOT_VARIABLE}={mark}\0"))

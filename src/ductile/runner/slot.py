@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 
-from ductile.runner import protocol, reaper
+from ductile.runner import isolation, protocol, reaper
 from ductile.runner.channel import GatewayGone, SlotChannel
 from ductile.runner.plugin_process import SIGCHLD_ONLY, OutputPipe, PluginProcess
 from ductile.runner.started_flags import StartedFlags
@@ -139,6 +139,7 @@ def serve(sock: socket.socket, lifeline: int, started_flags: StartedFlags | None
     # `PluginProcess.ends_within` waits for it. Plugins are spawned with an empty mask.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGCHLD_ONLY)
     channel = SlotChannel(sock, lifeline)
+    oom_score = isolation.plugin_oom_score()
     encoded_env = b""
     env: dict[bytes, bytes] = {}
     try:
@@ -154,6 +155,7 @@ def serve(sock: socket.socket, lifeline: int, started_flags: StartedFlags | None
                     env, encoded_env = protocol.decode_environment(request.env), request.env
                 process = _start(channel, request, env, started_flags)
                 if process is not None:
+                    isolation.set_oom_score(process.pid, oom_score)
                     _run(channel, request, process)
                 # Nothing of a large job is kept while the slot is idle.
                 del frame, request, process

@@ -17,7 +17,7 @@ import sys
 import time
 from struct import Struct
 
-from ductile.runner import reaper, slot
+from ductile.runner import isolation, reaper, slot
 from ductile.runner.started_flags import StartedFlags, map_flags
 
 SLOT_REQUEST = Struct("<I")
@@ -168,6 +168,7 @@ def main(control: int, started_log: int, lock: int) -> None:
         pass
     os.close(fd)
     reaper.become_subreaper()
+    isolation.forbid_inspection()
     supervisor = Supervisor(
         socket.socket(fileno=control), map_flags(started_log) if started_log >= 0 else None
     )

@@ -23,7 +23,7 @@ from ductile.engine.instance_lock import InstanceLock
 from ductile.errors import LedgerError
 from ductile.model import NewJob, SubmittedBy
 from ductile.operations import doctor
-from ductile.operations.doctor import DoctorContext, Finding, files, work
+from ductile.operations.doctor import DoctorContext, Finding, config, context, files, work
 from ductile.store.jobs import claim
 from ductile.store.jobs import enqueue as store
 from ductile.store.jobs.claim import ClaimPolicy
@@ -152,6 +152,15 @@ def test_a_door_to_this_machine_needs_none(place: Site, listen: str) -> None:
 def test_variables_that_plugins_are_promised(place: Site) -> None:
     place.settings["service"]["plugin_env_passthrough"] = ["HOME", "PROXY_OF_OURS"]
     assert find_one(examine(place), "PROXY_OF_OURS").run == "export PROXY_OF_OURS=..."
+
+
+def test_variables_of_a_gateway_that_hides_them_are_not_reported(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.settings["service"]["plugin_env_passthrough"] = ["PROXY_OF_OURS"]
+    monkeypatch.setattr(context, "find_running_pid", lambda _: os.getpid())
+    monkeypatch.setattr(config, "_variables_of", lambda _: None)
+    assert not [finding for finding in examine(place) if "PROXY_OF_OURS" in finding.what]
 
 
 def test_a_time_zone_that_there_is_not(place: Site) -> None:

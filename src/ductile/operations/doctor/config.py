@@ -74,9 +74,9 @@ def environment(context: DoctorContext) -> Iterator[Finding]:
     settings = context.settings
     if settings is None:
         return
-    names = _variables_of(context.pid) or set(context.environ)
+    names = set(context.environ) if context.pid is None else _variables_of(context.pid)
     for name in settings.service.plugin_env_passthrough:
-        if name not in names:
+        if names is not None and name not in names:
             yield warning(
                 "environment",
                 f"the variable {name}, which plugins should inherit, is not set",
@@ -99,14 +99,15 @@ def environment(context: DoctorContext) -> Iterator[Finding]:
         )
 
 
-def _variables_of(pid: int | None) -> set[str]:
-    """The names of the variables that the running gateway was started with."""
-    if pid is None:
-        return set()
+def _variables_of(pid: int) -> set[str] | None:
+    """The names of the variables that the running gateway was started with.
+
+    None if they cannot be read: a gateway hides them from other processes of its user.
+    """
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
-        return set()
+        return None
     return {
         entry.partition(b"=")[0].decode(errors="replace") for entry in raw.split(b"\0") if entry
     }

@@ -1,0 +1,179 @@
+"""What a plugin can reach of the gateway that runs it, and whether it can outlive its job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ductile.runner import cgroup
+from ductile.runner.pool import RunnerPool
+from tests.waiting import process_state
+
+GATEWAY = """
+import os, sys
+from ductile.model import Launch
+from ductile.runner import isolation, reaper
+from ductile.runner.pool import RunnerPool
+isolation.isolate_process()
+plugin, name, *bystander = sys.argv[1:]
+if bystander:
+    os.posix_spawn("/bin/sleep", bystander, {})
+pool = RunnerPool(2, cgroup_name=name)
+pool.start()
+env = {"PATH": os.environ["PATH"]}
+print(pool.slot(0).run(Launch((plugin,), env, b"", 60.0)).ending.name, flush=True)
+print(pool.slot(1).run(Launch(("/bin/echo", "ok"), env, b"", 60.0)).stdout, flush=True)
+sys.stdin.readline()
+pool.stop()
+print(*reaper.children(os.getpid()), flush=True)
+"""
+ESCAPES = """
+slot = os.getppid()
+runner = int(open(f"/proc/{{slot}}/stat").read().rpartition(")")[2].split()[1])
+if os.fork():
+    time.sleep(3600)
+os.setsid()
+if os.fork():
+    os._exit(0)
+PROGRAM = '''
+import os, signal, sys, time
+for pid in map(int, sys.argv[1:3]):
+    os.kill(pid, signal.SIGKILL)
+while True:
+    time.sleep(0.01)
+'''
+with open({fifo!r}, "w") as fifo:
+    print(os.getpid(), file=fifo)
+os.execve(sys.executable, [sys.executable, "-ISc", PROGRAM, {order}], {{}})
+"""
+
+
+class IsolatedGateway:
+    def __init__(self, plugin: str, name: str = "", bystander: tuple[str, ...] = ()) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", GATEWAY, plugin, name, *bystander],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "GATEWAY_SECRET": "hunter2hunter2"},
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def cgroup_name():
+    name = f"ductile-test-{uuid.uuid4().hex}"
+    yield name
+    group = cgroup.create(name)
+    if group is not None:
+        group.remove()
+
+
+@pytest.mark.parametrize("order", ["str(slot), str(runner)", "str(runner), str(slot)"])
+def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(plugins, fifo, order):
+    plugin = plugins.python(ESCAPES.format(fifo=fifo.path, order=order))
+    gateway = IsolatedGateway(plugin)
+    escaped = fifo.number()
+    assert gateway.line() == "LOST"
+    assert process_state(escaped) == ""
+    assert gateway.line() == "b'ok\\n'"
+    assert gateway.process.communicate("\n")[0].strip() == ""
+
+
+def test_a_child_that_was_there_before_the_runner_is_spared(plugins, fifo):
+    plugin = plugins.python(ESCAPES.format(fifo=fifo.path, order="str(slot), str(runner)"))
+    gateway = IsolatedGateway(plugin, bystander=("sleep", "60"))
+    fifo.number()
+    assert gateway.line() == "LOST"
+    gateway.line()
+    bystander = int(gateway.process.communicate("\n")[0])
+    assert process_state(bystander) not in ("", "Z")
+    os.kill(bystander, signal.SIGKILL)
+
+
+def test_a_plugin_cannot_read_the_environment_of_the_gateway_from_its_parent(plugins):
+    os.environ["GATEWAY_SECRET"] = "hunter2hunter2"
+    try:
+        pool = RunnerPool(1)
+        pool.start()
+    finally:
+        del os.environ["GATEWAY_SECRET"]
+    slot = plugins.shell("cat /proc/$PPID/environ; echo read")
+    runner = plugins.shell("cat /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/environ; echo read")
+    try:
+        for plugin in (slot, runner):
+            shown = pool.slot(0).run(plugins.launch(plugin)).stdout
+            assert shown.endswith(b"read\n")
+            assert b"hunter2" not in shown
+            assert b"PATH=" not in shown
+    finally:
+        pool.stop()
+
+
+def test_a_plugin_is_killed_for_memory_before_the_gateway(run, plugins):
+    before = int(Path("/proc/self/oom_score_adj").read_text())
+    # The slot sets it when the process runs already.
+    plugin = plugins.shell(f"""
+for i in $(seq 100); do
+    [ "$(cat /proc/self/oom_score_adj)" -gt {before} ] && break
+    sleep 0.01
+done
+cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj""")
+    raised, slot = map(int, run(plugin).stdout.split())
+    assert raised == min(before + 500, 1000)
+    assert slot == before
+
+
+PROBE = """
+import ctypes, os, sys
+from ductile.runner import isolation
+isolation.isolate_process()
+print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+"""
+
+
+def test_an_isolated_process_cannot_be_inspected():
+    done = subprocess.run([sys.executable, "-c", PROBE], stdout=-1, text=True, check=True)
+    assert done.stdout == "0\n"
+
+
+needs_cgroup = pytest.mark.skipif(
+    cgroup.find_parent() is None, reason="there is no writable cgroup v2"
+)
+
+
+@needs_cgroup
+def test_a_plugin_runs_in_the_cgroup_of_the_gateway(plugins, fifo, cgroup_name):
+    plugin = plugins.shell(f"cat /proc/self/cgroup > {fifo.path}; sleep 3600")
+    gateway = IsolatedGateway(plugin, cgroup_name)
+    lines = [fifo.line()]
+    while not lines[-1].startswith("0::"):
+        lines.append(fifo.line())
+    assert lines[-1].endswith(f"/{cgroup_name}")
+    gateway.kill()
+
+
+@needs_cgroup
+def test_what_is_left_in_the_cgroup_of_a_killed_gateway_is_ended_by_the_next(cgroup_name):
+    group = cgroup.create(cgroup_name)
+    assert group is not None
+    left = subprocess.Popen(["sleep", "3600"], start_new_session=True, env={})
+    group.add(left.pid)
+    again = cgroup.create(cgroup_name)
+    assert again is not None
+    assert left.wait() == -9
+    again.remove()
+    assert not os.path.exists(again.path)
