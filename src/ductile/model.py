@@ -61,6 +61,8 @@ class Launch:
     grace: float = 5.0
     stdout_cap: int = STDOUT_CAP
     stderr_cap: int = STDERR_CAP
+    stat: bytes = b""
+    """If it is set, the stat that the program must have, as the runner encodes it."""
 
 
 class Ending(StrEnum):

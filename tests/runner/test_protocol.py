@@ -29,7 +29,7 @@ def frames(sock):
 def test_a_launch_is_decoded_as_it_was_encoded():
     env = {"A": "", "B": "=x", "Ü": "\udc80"}
     frame = protocol.EncodedLaunch(
-        ("/bin/x", "", "ü"), protocol.encode_environment(env), b"request", NUMBERS
+        ("/bin/x", "", "ü"), protocol.encode_environment(env), b"request", NUMBERS, b"1 2 3"
     ).frame(7)
     request = protocol.RunRequest(frame)
     assert protocol.frame_kind(frame) == protocol.RUN
@@ -42,7 +42,7 @@ def test_a_launch_is_decoded_as_it_was_encoded():
         b"B": b"=x",
         "Ü".encode(): b"\x80",
     }
-    assert bytes(request.request) == b"request"
+    assert (request.stat, bytes(request.request)) == (b"1 2 3", b"request")
 
 
 def test_a_cancel_is_decoded_as_it_was_encoded():

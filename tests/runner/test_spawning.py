@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import ductile
 from ductile.model import Ending, Launch
 from ductile.runner import exec_errors
 from ductile.runner.pool import RunnerPool
+from ductile.runner.protocol import encode_stat
 from tests.waiting import WAIT_LIMIT
 
 
@@ -300,3 +302,28 @@ def test_the_runner_imports_only_light_modules():
         "ductile",
         "__main__",
     }
+
+
+REPLACEMENTS = {
+    "replaced": "echo 'echo swapped' > new; chmod +x new; mv new {file}",
+    "written to": "echo 'echo swapped' >> {file}",
+    "same size and time": "touch -r {file} r; sed -i s/before/swaped/ {file}; touch -r r {file}",
+}
+
+
+@pytest.mark.parametrize("change", REPLACEMENTS.values(), ids=REPLACEMENTS)
+def test_a_program_with_another_stat_does_not_run(pool, plugins, change):
+    file = plugins.shell("echo before")
+    launch = replace(plugins.launch(file), stat=encode_stat(os.stat(file)))
+    assert pool.slot(0).run(launch).stdout == b"before\n"
+    subprocess.run(["sh", "-c", change.format(file=file)], cwd=plugins.folder, check=True)
+    outcome = pool.slot(0).run(launch)
+    assert (outcome.ending, outcome.stdout) == (Ending.NOT_SPAWNED, b"")
+    assert "has changed since it was loaded, and strict_mode is set" in outcome.reason
+
+
+def test_a_program_that_is_gone_is_reported_as_such(pool, plugins):
+    file = plugins.shell("echo before")
+    launch = replace(plugins.launch(file), stat=encode_stat(os.stat(file)))
+    os.unlink(file)
+    assert "does not exist" in pool.slot(0).run(launch).reason

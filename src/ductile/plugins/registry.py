@@ -60,6 +60,8 @@ class Plugin:
     directory: Path
     entrypoint: Path
     """Absolute, with symlinks resolved."""
+    entrypoint_stat: bytes
+    """The stat of the file that the fingerprint was computed from."""
     config: Mapping[str, Json] = field(repr=False)
     config_json: bytes = field(repr=False)
     """`config`, encoded once for every request."""
@@ -148,6 +150,7 @@ class _ScannedPlugin:
     root: Path
     directory: Path
     entrypoint: Path
+    entrypoint_stat: bytes
     fingerprint: str
 
 
@@ -197,7 +200,7 @@ class _PluginScan:
             manifest, warnings = read_manifest(data)
             name = manifest.name
             entrypoint = self._locate(real / manifest.entrypoint, root)
-            digest = hash_executable(entrypoint)
+            program = hash_executable(entrypoint)
         except (Untrusted, ManifestError, OSError) as error:
             self.refused.append(RefusedPlugin(name, directory, str(error)))
             return
@@ -209,8 +212,10 @@ class _PluginScan:
             self.warnings.append(
                 f"{directory} contains a plugin with a different name, {name}; that name is used"
             )
-        fingerprint = _hash(data, manifest.version.encode(), digest)
-        self.found[name] = _ScannedPlugin(manifest, root, real, entrypoint, fingerprint)
+        fingerprint = _hash(data, manifest.version.encode(), program.digest)
+        self.found[name] = _ScannedPlugin(
+            manifest, root, real, entrypoint, program.stat, fingerprint
+        )
 
     def _locate(self, path: Path, root: Path) -> Path:
         real, warning = locate(path, root=root, allow_symlinks=self.allow_symlinks)
@@ -347,6 +352,7 @@ def _bind_instance(
         root=found.root,
         directory=found.directory,
         entrypoint=found.entrypoint,
+        entrypoint_stat=found.entrypoint_stat,
         config=spec.config,
         config_json=config_json,
         fingerprint=found.fingerprint,

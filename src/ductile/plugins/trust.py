@@ -2,8 +2,10 @@
 
 The later `exec` goes by path, so a user who may write to a plugin's directory can replace a file
 after the check. A world-writable directory is therefore refused, up to the plugin root; the
-owner and the group are trusted, as the gateway's own user is. Files are opened without following
-symlinks, and checked and hashed through one descriptor, so mode, type and bytes are of one file.
+owner and the group are trusted, as the gateway's own user is. In strict mode, the runner compares
+the entrypoint's stat with that of the hashed file before each `exec`. Files are opened without
+following symlinks, and checked and hashed through one descriptor, so mode, type and bytes are of
+one file.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from blake3 import blake3
 
 from ductile._fast_dataclass import dataclass
 from ductile.plugins.manifest import MAX_BYTES
+from ductile.runner.protocol import encode_stat
 
 MAX_ENTRYPOINT = 1024**3
 _CHUNK = 1024 * 1024
@@ -106,17 +109,27 @@ def read_file(path: Path) -> bytes:
         return data
 
 
-def hash_executable(path: Path) -> bytes:
-    """The BLAKE3 hash of an entrypoint at a real path."""
+@dataclass(frozen=True, slots=True)
+class HashedFile:
+    digest: bytes
+    """The BLAKE3 hash of the bytes."""
+    stat: bytes
+    """As the runner compares it before it executes the file."""
+
+
+def hash_executable(path: Path) -> HashedFile:
+    """The hash of an entrypoint at a real path."""
     with _open(path) as file:
-        if os.fstat(file).st_size > MAX_ENTRYPOINT:
+        # Before the bytes are read: a change while they are read is noticed, too.
+        found = os.fstat(file)
+        if found.st_size > MAX_ENTRYPOINT:
             raise Untrusted(f"{path} is larger than the limit of {MAX_ENTRYPOINT // 1024**2} MiB")
         if not os.access(path, os.X_OK):
             raise Untrusted(f"{path} is not executable; run: chmod +x {quote(str(path))}")
         digest = blake3()
         while chunk := os.read(file, _CHUNK):
             digest.update(chunk)
-        return digest.digest()
+        return HashedFile(digest.digest(), encode_stat(found))
 
 
 def _resolve(path: Path) -> Path:

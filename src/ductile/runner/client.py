@@ -295,7 +295,9 @@ class SlotClient:
             self.boot_mark = launch.env.get(process_scan.BOOT_VARIABLE)
         caps = launch.stdout_cap, STDERR_CAP, launch.stderr_cap
         numbers = launch.timeout, launch.grace, *caps, log_entry
-        return protocol.EncodedLaunch(launch.argv, self._encoded_env, launch.request, numbers)
+        return protocol.EncodedLaunch(
+            launch.argv, self._encoded_env, launch.request, numbers, launch.stat
+        )
 
     def _send_launch(self) -> None:
         with self._lock:

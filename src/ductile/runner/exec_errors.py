@@ -18,6 +18,11 @@ _PATH_BYTES = 4096
 
 def spawn_failure(entrypoint: str, code: int) -> str:
     """A sentence that names the entrypoint or, where that is the cause, its interpreter."""
+    if code == errno.ESTALE:
+        return (
+            f"entrypoint {entrypoint!r} has changed since it was loaded, and strict_mode is set; "
+            "if you made this change, run: ductile config lock; ductile system reload"
+        )
     if code not in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
         return f"{entrypoint}: {os.strerror(code)}"
     blamed = entrypoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -61,6 +62,9 @@ class PluginProcess:
         started_flags: StartedFlags | None,
     ) -> None:
         """Raises OSError or ValueError, and leaves nothing open, where it cannot be spawned."""
+        # As late as possible: the file may be replaced while the launch waits.
+        if request.stat and protocol.encode_stat(os.stat(request.argv[0])) != request.stat:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         pipes: list[int] = []
         try:
             for _ in range(3):

@@ -25,7 +25,7 @@ HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 _LENGTH = Struct("<Q")
 _HEAD = Struct("<QBQ")
 _CANCEL = Struct("<QBQd")
-_RUN = Struct("<QBQddQQQqII")
+_RUN = Struct("<QBQddQQQqIII")
 _ANSWER = Struct("<QQBBiidQQ")
 _RECEIVE = 64 * 1024
 _RECEIVE_LARGE = 1024 * 1024
@@ -47,25 +47,31 @@ class EncodedLaunch:
         env: bytes,
         request: bytes,
         numbers: tuple[float, float, int, int, int, int],
+        stat: bytes = b"",
     ) -> None:
         """`env` comes from `encode_environment`. `numbers` are the timeout, the grace, the limit of
         stdout, what is kept of it on overflow, the limit of stderr, and the entry in the started
-        log.
+        log. `stat` comes from `encode_stat`, or is empty where any program may run.
 
         ValueError where argv cannot be passed to a system call.
         """
         arguments = _join_with_nul(argv)
         if not argv[0]:
             raise ValueError("the command line is empty")
-        self._lengths = len(arguments), len(env)
+        self._lengths = len(arguments), len(env), len(stat)
         self._numbers = numbers
-        self._body = arguments, env, request
+        self._body = arguments, env, stat, request
 
     def frame(self, seq: int) -> bytes:
-        argv, env, request = self._body
-        size = _RUN.size + len(argv) + len(env) + len(request)
+        size = _RUN.size + sum(map(len, self._body))
         head = _RUN.pack(size, RUN, seq, *self._numbers, *self._lengths)
-        return b"".join((head, argv, env, request))
+        return b"".join((head, *self._body))
+
+
+def encode_stat(stat: os.stat_result) -> bytes:
+    """What changes when a file is written to, replaced, or gets other permissions."""
+    numbers = stat.st_dev, stat.st_ino, stat.st_mode, stat.st_uid, stat.st_size
+    return " ".join(map(str, (*numbers, stat.st_mtime_ns, stat.st_ctime_ns))).encode()
 
 
 def encode_environment(env: Mapping[str, str]) -> bytes:
@@ -103,6 +109,7 @@ class RunRequest:
         "log_entry",
         "request",
         "seq",
+        "stat",
         "stderr_cap",
         "stdout_cap",
         "stdout_prefix",
@@ -110,13 +117,16 @@ class RunRequest:
     )
 
     def __init__(self, frame: Buffer) -> None:
-        _, _, self.seq, self.timeout, self.grace, *rest, argv, env = _RUN.unpack_from(frame)
+        _, _, self.seq, self.timeout, self.grace, *rest, argv, env, stat = _RUN.unpack_from(frame)
         self.stdout_cap, self.stdout_prefix, self.stderr_cap, self.log_entry = rest
         body = memoryview(frame)
         start = _RUN.size
         self.argv: list[bytes] = bytes(body[start : start + argv]).split(b"\0")
-        self.env: bytes = bytes(body[start + argv : start + argv + env])
-        self.request: memoryview = body[start + argv + env :]
+        start += argv
+        self.env: bytes = bytes(body[start : start + env])
+        start += env
+        self.stat: bytes = bytes(body[start : start + stat])
+        self.request: memoryview = body[start + stat :]
 
 
 def decode_environment(encoded: bytes) -> dict[bytes, bytes]:

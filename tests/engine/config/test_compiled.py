@@ -105,6 +105,19 @@ class TestSeal:
         assert "it has changed since it was sealed" in refusal.reason
         assert "echo" not in registry.plugins
 
+    @pytest.mark.parametrize("strict", [True, False])
+    def test_the_entrypoint_must_stay_the_hashed_file_in_strict_mode(
+        self, site: Site, strict: bool
+    ) -> None:
+        entrypoint = site.plugin("echo", OK, retry={"max_attempts": 1}) / "run"
+        site.settings["service"]["strict_mode"] = strict
+        with site.running() as running:
+            assert running.run("echo")["status"] == "succeeded"
+            entrypoint.write_text(entrypoint.read_text() + "\n")
+            job = running.run("echo")
+        assert job["status"] == ("failed" if strict else "succeeded")
+        assert ("has changed since it was loaded" in (job["last_error"] or "")) is strict
+
     def test_a_seal_without_fingerprints_says_nothing_of_plugins(self, site: Site) -> None:
         site.plugin("echo", OK)
         site.settings["service"]["strict_mode"] = True

@@ -29,6 +29,8 @@ class PluginPlan:
     config: bytes
     """The plugin's config, encoded as JSON."""
     timeouts: Mapping[str, float]
+    stat: bytes = b""
+    """If it is set, the stat that the entrypoint must have."""
 
     def timeout(self, command: str) -> float:
         return self.timeouts.get(command, default_timeout(command))
@@ -102,7 +104,7 @@ def prepare(
         event=event,
         workspace_dir=workspace_dir,
     )
-    launch = Launch(argv=plan.argv, env=plan.env, request=request, timeout=timeout)
+    launch = Launch(argv=plan.argv, env=plan.env, request=request, timeout=timeout, stat=plan.stat)
     return Ready(launch, entered)
 
 

@@ -270,6 +270,7 @@ def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginP
         commands=frozenset(command.name for command in plugin.manifest.commands),
         config=plugin.config_json,
         timeouts=_own(settings, plugin.name).timeouts,
+        stat=plugin.entrypoint_stat if settings.service.strict_mode else b"",
     )
 
 

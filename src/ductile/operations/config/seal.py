@@ -63,7 +63,7 @@ def _fingerprint(plugin: Plugin, loaded: Loaded) -> dict[str, Any]:
         "manifest_path": str(manifest),
         "manifest_hash": blake3(read_file(manifest.resolve())).hexdigest(),
         "entrypoint_path": str(plugin.entrypoint),
-        "entrypoint_hash": hash_executable(plugin.entrypoint).hex(),
+        "entrypoint_hash": hash_executable(plugin.entrypoint).digest.hex(),
         "fingerprint": plugin.fingerprint,
     }
 
