@@ -104,6 +104,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "agent remind": ("a", "--in", "10h"),
     "agent reminders": (),
     "agent show": ("a",),
+    "audit list": (),
     "token create": ("fresh", "--scope", "jobs:ro"),
     "token list": (),
     "token revoke": ("ci",),

@@ -32,6 +32,7 @@ NOUNS: Mapping[str, Entry] = {
     "webhook": ("commands.webhook:webhook", "Manage agent webhooks and their deliveries."),
     "agent": ("commands.agent:agent", "List agents and manage their reminders."),
     "token": ("commands.token:token", "Create, list, rotate and revoke API tokens."),
+    "audit": ("commands.system.audit:audit", "List actions of operators and failed logins."),
     "events": ("commands.events:events", "Follow the gateway's events."),
     "api": ("commands.api:api", "Call any API route of the running gateway."),
     "skills": ("commands.skills:skills", "Describe this gateway's skills to agents."),

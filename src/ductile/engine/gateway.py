@@ -43,6 +43,8 @@ from ductile.runner.isolation import owns_all_children
 from ductile.runner.pool import RunnerPool
 from ductile.runner.process_scan import kill_marked_processes
 from ductile.store import notices
+from ductile.store.access import audit
+from ductile.store.access.audit import AuditEntry
 from ductile.store.engines.open import open_ledger
 from ductile.store.jobs.cancel_requests import REQUESTED
 
@@ -213,11 +215,17 @@ class Gateway(Services):
         while self.requests.get() is not ControlRequest.STOP:
             try:
                 self.reload()
+                self._record_reload()
             except ConfigError as error:
                 for problem in error.problems:
                     self._log.error("reload refused", problem=str(problem))
             except DuctileError as error:
                 self._log.error("reload refused", problem=error.message)
+
+    def _record_reload(self) -> None:
+        """Write the audit entry of a reload that a signal has requested; its sender is unknown."""
+        entry, now = AuditEntry("signal", "this machine", "config.reload"), self.clock.now()
+        self.ledger.write(lambda tx: audit.append(tx, entry, now))
 
     def settled(self, settlement: Settlement) -> None:
         """Called after an attempt's settlement is durable."""

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
-from ductile.errors import DuctileError, UsageError
+from ductile.errors import DuctileError, LedgerError, UsageError
+from ductile.http.middleware.audit import describe_action, log_entry, pending_entry
 from ductile.http.middleware.auth import ENDPOINT, authorize, principal_of, reauthorize
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import (
@@ -21,7 +22,8 @@ from ductile.http.requests import (
     refuse_query,
     request_model,
 )
-from ductile.http.responses import Handler, redact_response, services_of
+from ductile.http.responses import Handler, redact_response, services_of, write_ledger
+from ductile.log import logger
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Endpoint:
     """Raised for a body that is not JSON."""
     headers: tuple[str, ...] = ()
     """Request headers that the handler reads."""
+    audit: str | None = None
+    """The action in the audit log, a noun and a verb; None if the request is not recorded."""
     is_public: Callable[[Settings], bool] | None = None
     """Whether the configuration makes it public."""
 
@@ -96,6 +100,8 @@ async def _call(endpoint: Endpoint, request: Request) -> Response:
                 json_error=endpoint.json_error,
             )
         )
+    if endpoint.audit is not None and not any(getattr(a, "dry_run", False) for a in arguments):
+        return await _call_recorded(endpoint, endpoint.audit, request, arguments)
     if not getattr(query, "wait", 0):
         return await endpoint.handler(request, *arguments)
     principal = principal_of(request)
@@ -103,6 +109,25 @@ async def _call(endpoint: Endpoint, request: Request) -> Response:
     with app_context_of(request).waits.place(principal):
         response = await endpoint.handler(request, *arguments)
     await reauthorize(request)
+    return response
+
+
+async def _call_recorded(
+    endpoint: Endpoint, action: str, request: Request, arguments: list[Any]
+) -> Response:
+    """Call the handler and write its audit entry, if it succeeds and has not written it."""
+    services = services_of(request)
+    with pending_entry(describe_action(request, action, arguments)) as pending:
+        response = await endpoint.handler(request, *arguments)
+        if response.status_code >= 400:
+            return response
+        try:
+            if not pending.is_written:
+                await write_ledger(services, lambda _tx: None)
+        except LedgerError as error:
+            # The action has taken effect: the response must not deny it.
+            logger("audit").error("audit entry could not be stored", error=error.message)
+        log_entry(pending.entry)
     return response
 
 

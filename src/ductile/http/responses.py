@@ -14,6 +14,7 @@ from starlette.responses import Response
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
 from ductile.http.crash_log import log_crash
+from ductile.http.middleware.audit import with_entry
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.loop_queue import LoopQueue, resolve_future
 from ductile.store.engines.api import Work
@@ -50,6 +51,7 @@ async def read_ledger(services: Services, work: Work[T]) -> T:
 async def write_ledger(services: Services, work: Work[T]) -> T:
     """Hand a write transaction to the ledger's writer; return once it is durable."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    work = with_entry(work, services.clock.now())
     services.ledger.submit(work, partial(LoopQueue.current().put, resolve_future(future)))
     return await future
 
@@ -105,6 +107,8 @@ def agent_error(status: int, reason: str, **more: str) -> JsonResponse:
 
 def refusal_response(error: DuctileError, path: str = "") -> JsonResponse:
     headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
+    if "retry_after" in error.details:
+        headers = {"Retry-After": str(error.details["retry_after"])}
     return error_response(
         error.http_status, error.message, error.code, path, details=error.details, headers=headers
     )

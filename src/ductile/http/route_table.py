@@ -13,6 +13,7 @@ from ductile.http.endpoint import Endpoint
 from ductile.http.requests import InvalidJson
 from ductile.http.routes import (
     analytics,
+    audit,
     discovery,
     facts,
     healthz,
@@ -64,6 +65,7 @@ _JOBS = (
         jobs.cancel_job,
         _action("JobCancellation"),
         body="ActionBody",
+        audit="job.cancel",
     ),
     _post(
         "/job/{job_id}/retry",
@@ -72,6 +74,7 @@ _JOBS = (
         _action("JobRetry"),
         body="ActionBody",
         headers=_KEY,
+        audit="job.retry",
     ),
     _post(
         "/job/{job_id}/replay",
@@ -80,13 +83,29 @@ _JOBS = (
         _action("JobReplay"),
         body="ReplayBody",
         headers=_KEY,
+        audit="job.replay",
     ),
     _get("/jobs", "jobs:ro", jobs.list_jobs, "JobPage", query="JobListQuery"),
     _get("/job-ids", "jobs:ro", jobs.list_ids, "JobIds", query="JobIdQuery"),
     _get("/queue", "jobs:ro", jobs.list_queue, "Queue", query="QueueQuery"),
     _get("/job-logs", "jobs:ro", jobs.list_attempts, "AttemptPage", query="JobLogQuery"),
-    _post("/jobs/cancel", "jobs:rw", jobs.cancel_jobs, "BulkResult", body="BulkBody"),
-    _post("/jobs/retry", "jobs:rw", jobs.retry_jobs, "BulkResult", body="BulkBody", headers=_KEY),
+    _post(
+        "/jobs/cancel",
+        "jobs:rw",
+        jobs.cancel_jobs,
+        "BulkResult",
+        body="BulkBody",
+        audit="job.cancel_many",
+    ),
+    _post(
+        "/jobs/retry",
+        "jobs:rw",
+        jobs.retry_jobs,
+        "BulkResult",
+        body="BulkBody",
+        headers=_KEY,
+        audit="job.retry_many",
+    ),
     _get(
         "/analytics/summary",
         "jobs:ro",
@@ -125,6 +144,7 @@ _PIPELINES = (
         runs.cancel,
         _action("RunAction"),
         body="ActionBody",
+        audit="run.cancel",
     ),
     _post(
         "/pipeline-runs/{run_id}/retry",
@@ -133,6 +153,7 @@ _PIPELINES = (
         _action("RunAction"),
         body="ActionBody",
         headers=_KEY,
+        audit="run.retry",
     ),
 )
 
@@ -152,6 +173,7 @@ _SCHEDULES = (
         schedules.pause_schedule,
         "SchedulePause",
         body="ActionBody",
+        audit="schedule.pause",
     ),
     _post(
         "/scheduler/{plugin}/{schedule}/resume",
@@ -159,6 +181,7 @@ _SCHEDULES = (
         schedules.resume_schedule,
         "SchedulePause",
         body="ActionBody",
+        audit="schedule.resume",
     ),
     _get("/system/breaker/{plugin}", "jobs:ro", schedules.list_breakers, "Breakers"),
     _post(
@@ -167,6 +190,7 @@ _SCHEDULES = (
         schedules.reset_breakers,
         "BreakerReset",
         body="ActionBody",
+        audit="breaker.reset",
     ),
 )
 
@@ -190,7 +214,14 @@ _SYSTEM = (
     _get("/system/overview", "system:ro", system.show_overview, "Overview"),
     _get("/config/view", "system:ro", system.view_config, "ConfigView"),
     _get("/system/reload", "system:rw", system.preview_reload, "Reload"),
-    _post("/system/reload", "system:rw", system.reload, "Reload", body="ActionBody"),
+    _post(
+        "/system/reload",
+        "system:rw",
+        system.reload,
+        "Reload",
+        body="ActionBody",
+        audit="config.reload",
+    ),
     _get("/system/backup", "system:ro", system.show_backup, "Backup", query="BackupQuery"),
     _post(
         "/system/backup",
@@ -198,6 +229,7 @@ _SYSTEM = (
         system.start_backup,
         {202: "Backup", 200: "BackupPlan"},
         body="BackupBody",
+        audit="backup.create",
     ),
     _get("/system/plugin-facts/{plugin}", "jobs:ro", facts.list_facts, "Facts", query="FactQuery"),
 )
@@ -213,6 +245,7 @@ _DISCOVERY = (
 )
 
 _TOKENS = (
+    _get("/audit", "system:ro", audit.list_audit_entries, "AuditPage", query="AuditQuery"),
     _get("/tokens", "system:ro", tokens.list_tokens, "Tokens"),
     _post(
         "/tokens",
@@ -220,18 +253,33 @@ _TOKENS = (
         tokens.create_token,
         {201: "TokenCreated", 200: "TokenPlan"},
         body="NewTokenBody",
+        audit="token.create",
     ),
-    _post("/token/{which}/revoke", "*", tokens.revoke_token, "TokenChanged", body="ActionBody"),
     _post(
-        "/token/{which}/rotate", "*", tokens.rotate_token, "TokenChanged", body="TokenRotationBody"
+        "/token/{which}/revoke",
+        "*",
+        tokens.revoke_token,
+        "TokenChanged",
+        body="ActionBody",
+        audit="token.revoke",
+    ),
+    _post(
+        "/token/{which}/rotate",
+        "*",
+        tokens.rotate_token,
+        "TokenChanged",
+        body="TokenRotationBody",
+        audit="token.rotate",
     ),
 )
 
 _UI = (
     _get("/ui/session", "any", ui.show_session, "UiSession"),
-    _post("/ui/session", None, ui.open_session, "UiSession", body="LoginBody"),
-    _delete("/ui/session", "any", ui.close_session, "UiSessionClosed"),
-    _post("/ui/code", "*", ui.create_login_code, {201: "UiCode"}),
+    _post(
+        "/ui/session", None, ui.open_session, "UiSession", body="LoginBody", audit="session.open"
+    ),
+    _delete("/ui/session", "any", ui.close_session, "UiSessionClosed", audit="session.close"),
+    _post("/ui/code", "*", ui.create_login_code, {201: "UiCode"}, audit="session.code"),
 )
 
 _RELAYS = (
@@ -242,6 +290,7 @@ _RELAYS = (
         relays.retry_dead_relays,
         _action("RelaysRetry"),
         body="ActionBody",
+        audit="relay.retry_many",
     ),
     _post(
         "/relays/discard",
@@ -249,6 +298,7 @@ _RELAYS = (
         relays.discard_dead_relays,
         _action("RelaysDiscard"),
         body="DiscardBody",
+        audit="relay.discard_many",
     ),
     _post(
         "/relay/{relay_id}/discard",
@@ -256,6 +306,7 @@ _RELAYS = (
         relays.discard_relay,
         _action("RelayDiscard"),
         body="ActionBody",
+        audit="relay.discard",
     ),
     _post(
         "/relay/{relay_id}/retry",
@@ -263,6 +314,7 @@ _RELAYS = (
         relays.retry_relay,
         _action("RelayRetry"),
         body="ActionBody",
+        audit="relay.retry",
     ),
 )
 
@@ -336,6 +388,7 @@ _AGENTS = (
         deliveries.retry_deliveries,
         _action("DeliveriesRetry"),
         body="RedeliveryBody",
+        audit="delivery.retry_many",
     ),
     _post(
         "/gateway/deliveries/discard",
@@ -343,6 +396,7 @@ _AGENTS = (
         deliveries.discard_deliveries,
         _action("DeliveriesDiscard"),
         body="DiscardBody",
+        audit="delivery.discard_many",
     ),
     _post(
         "/gateway/deliveries/{delivery_id}/discard",
@@ -350,6 +404,7 @@ _AGENTS = (
         deliveries.discard_delivery,
         _action("DeliveryDiscard"),
         body="ActionBody",
+        audit="delivery.discard",
     ),
     _post(
         "/gateway/deliveries/{delivery_id}/retry",
@@ -357,6 +412,7 @@ _AGENTS = (
         deliveries.retry_delivery,
         _action("DeliveryRetry"),
         body="ActionBody",
+        audit="delivery.retry",
     ),
     _get("/gateway/webhook-configs", "agents:ro", webhooks.list_webhooks, "Webhooks"),
     _post(
@@ -365,6 +421,7 @@ _AGENTS = (
         webhooks.create_webhook,
         {201: "WebhookCreated", 200: "WebhookPlan"},
         body="NewWebhookBody",
+        audit="webhook.create",
     ),
     _delete(
         "/gateway/webhook-configs/{webhook_id}",
@@ -372,6 +429,7 @@ _AGENTS = (
         webhooks.remove_webhook,
         "WebhookRemoved",
         query="WebhookRemovalQuery",
+        audit="webhook.remove",
     ),
     _post(
         "/gateway/webhooks/{webhook_id}",

@@ -16,9 +16,9 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, to_text
 from ductile.core.values.scopes import ALL, normalize
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.store import tokens, ui_sessions
+from ductile.store.access import tokens, ui_sessions
+from ductile.store.access.ui_sessions import StoredSession
 from ductile.store.engines.api import Ledger
-from ductile.store.ui_sessions import StoredSession
 
 PREFIX = "dtk_"
 """Prefix of tokens that are stored in the ledger; no other token is looked up there."""

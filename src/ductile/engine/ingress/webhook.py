@@ -23,10 +23,11 @@ from ductile.core.values.json_values import Failure
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
 from ductile.model import Event, Json, Notice, SubmittedBy
-from ductile.store import notices, webhook_signatures
+from ductile.store import notices
+from ductile.store.access import webhook_signatures
+from ductile.store.access.webhook_signatures import SignedRequest
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, spawn
-from ductile.store.webhook_signatures import SignedRequest
 
 LONGEST_ID = 255
 REPLAY_WINDOW = timedelta(seconds=TOLERANCE)

@@ -18,6 +18,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.values import scopes
 from ductile.engine.ingress.auth import LOCAL, Principal, Session
 from ductile.errors import DuctileError
+from ductile.http.middleware.caller import address_of
 from ductile.http.middleware.context import AppContext
 from ductile.http.responses import JsonResponse, refusal_response
 from ductile.plugins.manifest import CommandType
@@ -152,12 +153,20 @@ class AccessControl:
         scope.pop(SESSION, None)
         try:
             if identity.session_cookie is None:
-                scope[PRINCIPAL] = await self._app_context.principal_of(identity.token)
+                scope[PRINCIPAL] = await self._token_principal(identity.token, scope)
             else:
                 scope[PRINCIPAL] = await self._session_principal(identity.session_cookie, scope)
         except DuctileError as error:
             # Public endpoints stay available; `authorize` raises this error for the others.
             scope[PRINCIPAL], scope[AUTH_ERROR] = None, error
+
+    async def _token_principal(self, token: str | None, scope: AsgiScope) -> Principal | None:
+        """Return the owner of the token; raises `TooManyFailedLogins`."""
+        principal = await self._app_context.principal_of(token)
+        if token is not None:
+            valid = principal is not None
+            self._app_context.logins.judge(address_of(scope), token, valid=valid)
+        return principal
 
     async def _session_principal(self, cookie: str, scope: AsgiScope) -> Principal | None:
         """Return the owner of the session; raises `CrossSiteRequest`."""
@@ -210,7 +219,10 @@ class AccessControl:
             authenticator, token = self._app_context.authenticator, identity.token
             if token is not None and authenticator.is_stale(token):
                 raise NeedsMiddleware("the ledger's tokens have to be read")
-            scope[PRINCIPAL] = None if token is None else authenticator.identify(token)
+            principal = None if token is None else authenticator.identify(token)
+            if principal is not None and token is not None:
+                self._app_context.logins.judge(address_of(scope), token, valid=True)
+            scope[PRINCIPAL] = principal
         self.authorize(scope, endpoint, path_params)
 
     def _is_public(self, endpoint: Endpoint) -> bool:

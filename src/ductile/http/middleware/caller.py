@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ductile._fast_dataclass import dataclass
-from ductile.engine.ingress.auth import LOCAL
+from ductile.engine.ingress.auth import LOCAL, Principal
 from ductile.store.engines.api import Tx, Work
 from ductile.store.jobs import enqueue
 
@@ -38,15 +38,15 @@ def identify_caller(scope: Any, access: AccessControl) -> Caller:
         uid = scope.get(PEER_UID)
         actor = f"user:{user_name(os.getuid() if uid is None else uid)}"
         return Caller(actor, COMMAND_LINE if uid is None else LOCAL_SOCKET)
-    principal = access.principal(scope)
+    return Caller(actor_of(access.principal(scope)), address_of(scope))
+
+
+def actor_of(principal: Principal | None) -> str:
+    """Return the name of a caller of the API listener."""
     if principal is None:
-        actor = "anonymous"
-    elif principal.id == LOCAL.id:
-        # Opened in a browser with a code from the local socket.
-        actor = "session:local"
-    else:
-        actor = f"token:{principal.name}"
-    return Caller(actor, address_of(scope))
+        return "anonymous"
+    # A session in a browser may be opened with a code from the local socket.
+    return "session:local" if principal.id == LOCAL.id else f"token:{principal.name}"
 
 
 def caller_of(request: Request) -> Caller:

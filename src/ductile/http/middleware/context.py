@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 from starlette.requests import Request
 
 from ductile.engine.ingress.auth import Authenticator, LoginCodes, Principal, Session
+from ductile.engine.ingress.login_limiter import LoginLimiter
 from ductile.engine.ingress.rejection_limiter import RejectionLimiter
 from ductile.engine.observability.metrics import Metrics
 from ductile.engine.services import Services
@@ -22,7 +23,8 @@ from ductile.log import logger
 from ductile.operations import plugin_health
 from ductile.operations.backup import Backups
 from ductile.operations.plugin_health import HealthCheck
-from ductile.store import ui_sessions
+from ductile.store.access import audit, ui_sessions
+from ductile.store.access.audit import AuditEntry
 
 MAX_WAITS = 256
 """Half of a listener's connections, so that the others stay free for requests that end soon."""
@@ -57,6 +59,7 @@ class AppContext:
         """Requests with `?wait`."""
         self.metrics = Metrics(services)
         self.rejections = RejectionLimiter()
+        self.logins = LoginLimiter(services.clock, self._record_failed_login)
         self.heartbeats = HeartbeatBatcher(services)
         self.health_checks: SingleFlight[dict[str, HealthCheck]] = SingleFlight(self._check_plugins)
         """The `health` of every plugin that declares it."""
@@ -85,6 +88,13 @@ class AppContext:
                 lambda tx: ui_sessions.touch_session(tx, hash, now), _log_failed_touch
             )
         return session
+
+    def _record_failed_login(self, address: str, unrecorded: int) -> None:
+        details = {"unrecorded": unrecorded} if unrecorded else None
+        entry = AuditEntry("anonymous", address, "login.fail", None, details)
+        logger("audit").warning("login failed", source=address, unrecorded=unrecorded or None)
+        now = self.services.clock.now()
+        self.services.ledger.submit(lambda tx: audit.append(tx, entry, now), _log_lost_entry)
 
     def tokens_changed(self) -> None:
         """Have the next request read the ledger's tokens again, and streams check theirs."""
@@ -138,6 +148,11 @@ class AppContext:
     def close(self) -> None:
         """End the responses that would stay open. Called in the event loop."""
         self.subscribers.close()
+
+
+def _log_lost_entry(_: None, error: BaseException | None) -> None:
+    if error is not None:
+        logger("audit").error("audit entry could not be stored", error=str(error))
 
 
 def _log_failed_touch(_: None, error: BaseException | None) -> None:

@@ -41,6 +41,12 @@ class PageQuery(RequestModel):
     before: Count = Field(None, description="The `cursor` of the previous page.")
 
 
+class AuditQuery(PageQuery):
+    actor: Text = Field(None, description="Actions of `token:NAME` or `user:NAME`.")
+    action: Text = Field(None, description="This action, or all of its noun: `token`.")
+    since: Time = Field(None, description="Entries of this time or later.")
+
+
 class QueueQuery(RequestModel):
     limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
 

@@ -15,7 +15,7 @@ from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, read_ledger, services_of, write_ledger
 from ductile.operations import status
-from ductile.store import tokens
+from ductile.store.access import tokens
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody, NewTokenBody, TokenRotationBody

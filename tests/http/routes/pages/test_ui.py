@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ductile.engine.ingress.auth import LoginCodes, hash_token
-from ductile.store import ui_sessions
+from ductile.store.access import ui_sessions
 from tests.conftest import FakeClock
 from tests.http.client import Client
 from tests.http.harness import ADMIN, CONFIG, READER, Answer, ApiHarness, running_api

@@ -458,3 +458,28 @@ class UiSessionClosedModel(ResponseModel):
     """The session has ended."""
 
     closed: bool
+
+
+class AuditEntryModel(ResponseModel):
+    """An action of an operator, or a failed login."""
+
+    id: int
+    created_at: Timestamp
+    actor: str
+    """`token:NAME`, `user:NAME` on this machine, `session:local`, `signal` or `anonymous`."""
+    source: str
+    """The address, `local socket`, `command line` or `signal`."""
+    action: str
+    """A noun and a verb: `token.create`."""
+    target: str | None
+    """What it acted on."""
+    details: dict[str, Any] | None
+    """The arguments."""
+
+
+class AuditPageModel(ResponseModel):
+    """Entries of the audit log, newest first."""
+
+    entries: list[AuditEntryModel]
+    cursor: int | None
+    """For the next page; null on the last one."""

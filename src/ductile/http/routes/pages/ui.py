@@ -16,6 +16,7 @@ import ductile
 from ductile.clock import to_text
 from ductile.engine.ingress.auth import LOCAL, Session, hash_token
 from ductile.errors import NotFound, Refused, UsageError
+from ductile.http.middleware.audit import name_actor
 from ductile.http.middleware.auth import (
     SECURE_SESSION_COOKIE,
     SESSION_COOKIE,
@@ -25,10 +26,11 @@ from ductile.http.middleware.auth import (
     principal_of,
     session_of,
 )
+from ductile.http.middleware.caller import address_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, services_of, write_ledger
 from ductile.plugins.environment import local_zone
-from ductile.store import ui_sessions
+from ductile.store.access import ui_sessions
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import LoginBody
@@ -74,14 +76,19 @@ async def open_session(request: Request, body: LoginBody) -> Response:
     if (body.token is None) == (body.code is None):
         raise UsageError("the body must have either a token or a code")
     if body.token is None:
-        if not context.login_codes.redeem(body.code or ""):
+        valid = context.login_codes.redeem(body.code or "")
+        context.logins.judge(address_of(request.scope), body.code or "", valid=valid)
+        if not valid:
             raise Unauthorized("the code has been used or has expired; run `ductile ui` again")
         principal, token_hash = LOCAL, None
     else:
         found = await context.principal_of(body.token)
+        valid = found is not None
+        context.logins.judge(address_of(request.scope), body.token, valid=valid)
         if found is None:
             raise Unauthorized("the token is not valid")
         principal, token_hash = found, hash_token(body.token)
+    name_actor(principal)
     cookie, now = secrets.token_urlsafe(32), services.clock.now()
     stored = await write_ledger(
         services,

@@ -9,7 +9,7 @@ import pytest
 
 from ductile.clock import to_text
 from ductile.errors import NotFound, Refused
-from ductile.store import tokens
+from ductile.store.access import tokens
 from ductile.store.engines.api import Ledger
 from tests.conftest import FakeClock
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ductile.clock import to_text
-from ductile.store import webhook_signatures
+from ductile.store.access import webhook_signatures
+from ductile.store.access.webhook_signatures import Replay, SignedRequest
 from ductile.store.engines.api import Ledger
-from ductile.store.webhook_signatures import Replay, SignedRequest
 from tests.conftest import FakeClock
 
 WINDOW = timedelta(minutes=5)

@@ -1,0 +1,52 @@
+"""`ductile audit`: who did what, when and from where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.command import CommandContext, Noun
+from ductile.cli.options import limit_option, parse_since
+
+audit = Noun("audit", "List actions of operators and failed logins.", default="list")
+
+
+@audit.read("list")
+@click.option("--actor", metavar="WHO", help="Only actions of token:NAME or user:NAME.")
+@click.option("--action", metavar="WHAT", help="Only this action, such as token.create or token.")
+@click.option(
+    "--since", type=parse_since, metavar="D", help="Only entries since then (2h, or ISO 8601)."
+)
+@limit_option()
+def listing(
+    context: CommandContext,
+    actor: str | None,
+    action: str | None,
+    since: str | None,
+    limit: int,
+) -> None:
+    """List actions of operators and failed logins, newest first."""
+    with context.target.open_reader() as api:
+        page = api.get("/audit", actor=actor, action=action, since=since, limit=limit)
+    context.show(page, _show)
+
+
+def _show(page: dict[str, Any]) -> None:
+    output.print_table(
+        ("time", "actor", "from", "action", "target", "details"),
+        (
+            (
+                output.format_time(row["created_at"]),
+                row["actor"],
+                row["source"],
+                row["action"],
+                row["target"] or "",
+                "" if row["details"] is None else json.dumps(row["details"]),
+            )
+            for row in page["entries"]
+        ),
+        empty="no entries",
+    )

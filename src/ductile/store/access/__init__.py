@@ -1,0 +1,1 @@
+"""Tokens, sessions, accepted signatures and the audit log."""
