@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ductile.engine.ingress.auth import PREFIX, REFRESH_AFTER, Authenticator, hash_token
-from ductile.store import tokens
+from ductile.store.access import tokens
 from ductile.store.engines.api import Ledger
 from tests.conftest import FakeClock
 from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
