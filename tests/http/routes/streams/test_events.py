@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
+import json
 import threading
 from collections.abc import Callable, Iterator
 
@@ -16,7 +18,8 @@ from ductile.http.routes.streams import events
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import StoredNotice
-from tests.http.harness import ADMIN, CONFIG, ApiHarness, running_api
+from tests.core.agents.test_decision_log import LOG
+from tests.http.harness import ADMIN, CONFIG, READER, ApiHarness, running_api
 from tests.http.subscriber import subscribed
 from tests.waiting import WAIT_LIMIT, until
 
@@ -26,6 +29,12 @@ AUTH = f"Authorization: Bearer {ADMIN}\r\n"
 @pytest.fixture(scope="module")
 def api() -> Iterator[ApiHarness]:
     with running_api(working=False) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def working() -> Iterator[ApiHarness]:
+    with running_api() as api:
         yield api
 
 
@@ -112,6 +121,46 @@ def test_cursor_beyond_the_end_starts_from_the_beginning(api: ApiHarness) -> Non
     trigger(api)
     with subscribed(api, "?after=99999999") as subscriber:
         assert subscriber.next()["event"] == "job.queued"
+
+
+def secret_document() -> dict[str, str]:
+    """A secret of the configuration, plain and as a header carries it."""
+    basic = base64.b64encode(f"user:{READER}".encode()).decode()
+    return {"note": f"the token is {READER}.", "header": f"Basic {basic}"}
+
+
+def assert_redacted(text: str) -> None:
+    assert "[REDACTED]" in text
+    for hidden in (READER, base64.b64encode(f"user:{READER}".encode()).decode()):
+        assert hidden not in text
+
+
+def test_events_of_agents_and_webhooks_contain_no_secret(working: ApiHarness) -> None:
+    new = {"source_identifier": "a", "event_type": "e", "target_session": "s"}
+    webhook = working.ask("POST", "/gateway/webhook-configs", new).json["id"]
+    sent = {"webhook_id": webhook, "payload": secret_document()}
+    remind = {"agent_id": "a1", "delay_ms": 1, "payload": secret_document()}
+    log = {**LOG, "internal_monologue": f"I use {READER}"}
+    with subscribed(working) as subscriber:
+        assert working.ask("POST", "/gateway/messages", log).status == 202
+        assert working.ask("POST", "/gateway/cron", remind).status == 201
+        assert working.ask("POST", "/gateway/deliveries", sent).status == 202
+        seen: dict[str, str] = {}
+        while not {"decision_log", "reminder", "WebhookEvent"} <= seen.keys():
+            event = subscriber.next()
+            seen[event["event"]] = json.dumps(event)
+    for type in ("decision_log", "reminder", "WebhookEvent"):
+        assert_redacted(seen[type])
+
+
+def test_notice_that_is_stored_with_a_secret_is_streamed_without_it(api: ApiHarness) -> None:
+    notice = Notice(f"session:{READER}", "WebhookEvent", secret_document())
+    now = api.gateway.clock.now()
+    with subscribed(api) as subscriber:
+        api.gateway.ledger.write(lambda tx: notices.post(tx, notice, now))
+        streamed = subscriber.next()
+    assert_redacted(json.dumps(streamed))
+    assert_redacted(api.ask("GET", "/notices?last=1").raw.decode())
 
 
 def limit_subscribers(api: ApiHarness, monkeypatch: pytest.MonkeyPatch, places: int) -> CallerLimit:
