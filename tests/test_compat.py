@@ -243,7 +243,8 @@ def test_facts_state_and_route(running: GoHome) -> None:
     assert job["status"] == "succeeded"
     facts = running.json("system", "plugin-facts", "withings")
     # Its schedule has a window: within it, the plugin also runs at the start.
-    cursors = [fact["fact_json"]["cursor"] for fact in facts["facts"]]
+    cursors = [fact["fact"]["cursor"] for fact in facts["facts"]]
+    assert facts["facts"][0]["fact"] == facts["state"]
     assert cursors in ([42, 41, 40], [43, 42, 41, 40])
     assert {fact["fact_type"] for fact in facts["facts"]} == {"withings.snapshot"}
     routed = until(lambda: _children(running, job["job_id"]))

@@ -66,6 +66,7 @@ def test_configuration_is_shown_without_secrets(api: ApiHarness) -> None:
     assert compiled["source"]["event_type"] == "thing.made"
     assert "payload.kind eq" in compiled["if"]
     assert answer.json["config"]["api"]["auth"]["tokens"][0]["token"] == "[REDACTED]"
+    assert answer.json["plugins"] == answer.json["config"]["plugins"]
 
 
 def test_bulk_retry_and_cancel() -> None:

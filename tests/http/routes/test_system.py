@@ -395,7 +395,7 @@ def test_page_of_large_facts_ends_early_with_a_cursor(site: Site, serve) -> None
     for seq in range(1, 4):
         fact = {"plugin": "echo", "fact_type": "t", "job_id": None, "command": None}
         fact |= {
-            "fact": json.dumps({"n": seq, "x": "y" * 3_000_000}),
+            "fact": json.dumps({"n": seq, "x": "y" * 1_500_000}),
             "now": "2026-02-08T00:00:00Z",
         }
         served.running.gateway.ledger.write(lambda tx, fact=fact: tx.run("insert_fact", **fact))

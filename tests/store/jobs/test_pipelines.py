@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
@@ -288,6 +289,59 @@ def test_hook_fires_once_per_root_job_and_never_for_hook_jobs(
     assert len(ran) == 3
     hooked = harness.rows("jobs", **job_filters(submitted_by="hook"))
     assert [row["plugin"] for row in hooked] == ["e"]
+
+
+def contexts_by_id(ledger: Ledger) -> dict[str, dict[str, Any]]:
+    rows = ledger.read(lambda tx: tx.all("verify_contexts", after="", limit=1000))
+    return {row[0]: orjson.loads(row[2]) for row in rows}
+
+
+def test_hook_starts_root_jobs_without_context_rows(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    steps = [{"uses": "e"}, {"split": [{"uses": "d"}]}, {"uses": "j"}]
+    pipelines: list[dict[str, object]] = [
+        {"name": "h", "on-hook": "job.completed", "steps": steps},
+    ]
+    harness = Pipelines(ledger, clock, entropy, pipelines, notify=frozenset("a"))
+    new = NewJob("a", "poll", SubmittedBy.API)
+    id, now = entropy.uuid(), clock.now()
+    ledger.write(lambda tx: enqueue.enqueue_job(tx, new, harness.tx_config, id=id, now=now))
+    assert harness.run() == ["a", "step_1", "step_2.0.step_1", "step_3"]
+    [hooked] = harness.rows("jobs", **job_filters(submitted_by="hook"))
+    assert hooked["parent_job_id"] is None
+    jobs = harness.rows("jobs", **job_filters())
+    assert {row["event_context_id"] for row in jobs} == {None}
+    assert contexts_by_id(ledger) == {}
+    assert harness.announced(str(hooked["scope_id"])) == ["pipeline.ended"]
+
+
+def test_baggage_and_depth_limit_hold_in_a_pipeline_of_a_hook(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    loop = {"id": "loop", "uses": "d", "on_events": {"again": ["loop"]}}
+    claim = {"uses": "j", "baggage": {"who": "payload.plugin"}}
+    pipelines: list[dict[str, object]] = [
+        {"name": "h", "on-hook": "job.completed", "steps": [{"uses": "e"}, claim, {"uses": "c"}]},
+        {
+            "name": "endless",
+            "on-hook": "job.completed",
+            "max_depth": 3,
+            "steps": [{"uses": "d", "on_events": {"again": ["loop"]}}, loop],
+        },
+    ]
+    harness = Pipelines(ledger, clock, entropy, pipelines, notify=frozenset("a"))
+    new = NewJob("a", "poll", SubmittedBy.API)
+    id, now = entropy.uuid(), clock.now()
+    ledger.write(lambda tx: enqueue.enqueue_job(tx, new, harness.tx_config, id=id, now=now))
+    harness.run(d={"status": "ok", "result": "", "events": [{"type": "again"}]})
+    steps = {row["id"]: row["step_path"] for row in harness.rows("jobs", **job_filters())}
+    contexts = {steps[id]: context for id, context in contexts_by_id(ledger).items()}
+    assert contexts.keys() == {"step_2", "step_3"}
+    assert contexts["step_3"]["who"] == "a"
+    assert [contexts[step]["ductile"]["route_depth"] for step in contexts] == [2, 3]
+    [dead] = harness.rows("jobs", **job_filters(status="dead"))
+    assert dead["last_error"] == "step 4 of its pipeline exceeds max_depth 3"
 
 
 def test_join_without_a_parent_fires_no_hook(

@@ -146,8 +146,8 @@ def step_context(
 
 def deeper(context: Mapping[str, Json], hops: int) -> dict[str, Json]:
     """The same context, for a step that is `hops` hops away from the root of its chain."""
-    own = {**control(context), "route_depth": depth_at(context, hops)}
-    return {**context, "ductile": own}
+    own = control(context) or {"route_first_hop": 0}
+    return {**context, "ductile": {**own, "route_depth": depth_at(context, hops)}}
 
 
 def control(context: Mapping[str, Json]) -> dict[str, Json]:
@@ -164,21 +164,25 @@ def route_depth(context: Mapping[str, Json]) -> int:
 def depth_at(context: Mapping[str, Json], hops: int) -> int:
     """The depth in its instance of a step that is entered with this context after these hops.
 
-    It follows from the hops, because a split counts as one and has no context of its own. The
-    contexts of older versions do not contain the first hop: there every step is one deeper.
+    It follows from the hops, because a split counts as one and has no context of its own. An
+    instance that a hook started has no context and begins with a root job. The contexts of older
+    versions do not contain the first hop: there every step is one deeper.
     """
-    first_hop = control(context).get("route_first_hop")
+    own = control(context)
+    first_hop = own.get("route_first_hop") if own else 0
     return route_depth(context) + 1 if first_hop is None else hops - int(first_hop) + 1
 
 
-def depth_limit(context: Mapping[str, Json]) -> int:
-    """The author's limit of steps in this instance; 0 means no limit.
+def depth_limit(context: Mapping[str, Json]) -> int | None:
+    """The author's limit of steps in this instance; 0 means no limit, None that it is not stored.
 
     A computed limit is ignored: a reload may have made the pipeline longer, and a pipeline without
     an author's limit cannot loop.
     """
     own = control(context)
-    return 0 if own.get("route_max_depth_computed") else int(own.get("route_max_depth") or 0)
+    if "route_max_depth" not in own:
+        return None
+    return 0 if own.get("route_max_depth_computed") else int(own["route_max_depth"] or 0)
 
 
 def _within_bounds(accumulated: dict[str, Json]) -> dict[str, Json] | Failure:

@@ -125,5 +125,12 @@ def _taken(routing: Routing) -> set[str]:
 
 
 def _context(entered: Entered) -> str | None:
-    """The step's own context row, if it belongs to a pipeline."""
-    return None if entered.accumulated is None else orjson.dumps(entered.accumulated).decode()
+    """The step's own context row, if it belongs to a pipeline.
+
+    A step that entered without a context, because a hook started its pipeline, has a row only if
+    it claims baggage.
+    """
+    own = entered.accumulated
+    if own is None or (not entered.inherited and own.keys() <= {"ductile"}):
+        return None
+    return orjson.dumps(own).decode()

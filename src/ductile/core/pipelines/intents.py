@@ -80,7 +80,7 @@ class OpenScope:
 
 @dataclass(frozen=True, slots=True)
 class StartPipeline:
-    """A new instance: an outermost scope, a root context, and the first jobs."""
+    """A new instance: an outermost scope, a root context if it has one, and the first jobs."""
 
     pipeline: str
     max_depth: int
@@ -89,6 +89,8 @@ class StartPipeline:
     baggage: Mapping[str, Json] | None = None
     first_hop: int = 0
     """The number of hops from the root of the chain to its first node."""
+    has_context: bool = True
+    """False for an instance that a hook starts: its first jobs enter without a context."""
     depth_is_computed: bool = False
     """Whether `max_depth` was computed from the longest path instead of set by the author."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ductile._fast_dataclass import dataclass
-from ductile.core.pipelines.baggage import Origin, control, depth_at, depth_limit
+from ductile.core.pipelines.baggage import Origin, control, depth_at
 from ductile.core.pipelines.hooks import RootEnd
 from ductile.core.pipelines.intents import JoinStep
 from ductile.model import Event, Json, SubmittedBy
@@ -60,24 +60,24 @@ class Entry:
         return replace(self, hops=self.hops + 1, depth=self.depth + 1)
 
     @classmethod
-    def after(cls, done: Done, event: Event) -> Entry:
+    def after(cls, done: Done, event: Event, max_depth: int) -> Entry:
         return cls(
             event,
             done.job_id,
             done.hops + 1,
             depth_at(done.context, done.hops + 1),
-            depth_limit(done.context),
+            max_depth,
             done.branch,
         )
 
     @classmethod
-    def joining(cls, scope: SplitScope, event: Event) -> Entry:
+    def joining(cls, scope: SplitScope, event: Event, max_depth: int) -> Entry:
         return cls(
             event,
             scope.parent_job_id,
             scope.hops,
             depth_at(scope.context, scope.hops),
-            depth_limit(scope.context),
+            max_depth,
             scope.branch,
         )
 

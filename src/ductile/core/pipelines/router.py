@@ -13,9 +13,9 @@ The life of a pipeline job:
    `accumulated`, as `prepare` returned it.
 3. **settle**, in one transaction: write the step's own context row (parent: the one it
    entered with), then the intents. `StartPipeline`: a scope without parent, its root row
-   (`intent.context(scope_id)`), then its children in it. `OpenScope`: a scope below the
-   current one, which stores its fields and the context row that entered it, then its
-   children in it. `SpawnJob`: a job, unique by `identity`, whose payload is
+   (`intent.context(scope_id)`) unless a hook starts it, then its children in it. `OpenScope`: a
+   scope below the current one, which stores its fields and the context row that entered it, then
+   its children in it. `SpawnJob`: a job, unique by `identity`, whose payload is
    `payload_column(command, event)` and whose entering context is the ended job's row, or
    the root row inside a `StartPipeline`; one with `dead` set is recorded and ended at once.
    Which first jobs of an instance are duplicates by their dedupe key is decided before any of
@@ -95,8 +95,8 @@ class Router:
 
     def exceeded_limit(self, pipeline: str, hops: int, context: Mapping[str, Json]) -> str | None:
         """The limit that an existing job exceeds, if any; `context` is what it entered with."""
-        found = self.pipelines.get(pipeline) if pipeline else None
-        return self._over(found, hops, depth_at(context, hops), depth_limit(context))
+        max_depth = self._depth_limit(pipeline, context)
+        return self._over(self.pipelines.get(pipeline), hops, depth_at(context, hops), max_depth)
 
     def route(self, done: Done, events: Sequence[Event]) -> Routing:
         """Where a succeeded job's events go: the next step, routes, other pipelines."""
@@ -174,7 +174,7 @@ class Router:
             return Routing()
         payload = join_payload(ended, branch=scope.branch)
         event = Event(JOINED, payload, None, _JOIN_SOURCE, now, event_id)
-        entry = Entry.joining(scope, event)
+        entry = Entry.joining(scope, event, self._depth_limit(scope.pipeline, scope.context))
         if self.lost(scope.pipeline, join.path, join.plugin, join.command) is None:
             return _gathered(self._enter(scope.pipeline, join.path, entry))
         if join.plugin:
@@ -188,7 +188,7 @@ class Router:
         return JoinStep(step.path, step.plugin, step.command)
 
     def _after(self, done: Done, event: Event) -> Iterator[Intent | Unrouted]:
-        entry = Entry.after(done, event)
+        entry = Entry.after(done, event, self._depth_limit(done.pipeline, done.context))
         if done.pipeline:
             yield from self._onward(done, entry)
         yield from self._elsewhere(entry, InstanceCause.job(done, event))
@@ -245,6 +245,7 @@ class Router:
             children,
             cause.baggage,
             first_hop=entry.hops,
+            has_context=entry.submitted_by is not SubmittedBy.HOOK,
             depth_is_computed=pipeline.author_depth is None,
         )
 
@@ -305,6 +306,14 @@ class Router:
             dedupe_key=entry.event.dedupe_key,
             dead=self._over(None, entry.hops),
         )
+
+    def _depth_limit(self, pipeline: str, context: Mapping[str, Json]) -> int:
+        """The limit that the instance's context stores, or else that of the pipeline; 0: none."""
+        stored = depth_limit(context)
+        if stored is not None:
+            return stored
+        found = self.pipelines.get(pipeline)
+        return 0 if found is None else found.author_depth or 0
 
     def _over(
         self, pipeline: Pipeline | None, hops: int, depth: int = 1, max_depth: int = 0

@@ -10,10 +10,15 @@ from ductile.engine.config.compiled import CompiledConfig
 
 
 def show_config(compiled: CompiledConfig) -> dict[str, Any]:
-    """Return every key with its value or default, without secrets, and the compiled routes."""
+    """Return every key with its value or default, without secrets, and the compiled routes.
+
+    `plugins` is also at the top level, where the scripts of the Go program read it.
+    """
     router = compiled.tx_config.router
+    config = redact_settings(compiled.settings)
     return {
-        "config": redact_settings(compiled.settings),
+        "config": config,
+        "plugins": config["plugins"],
         "config_hash": compiled.loaded.config_hash,
         "snapshot_id": compiled.snapshot_id,
         "compiled_routes": {

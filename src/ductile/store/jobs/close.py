@@ -259,7 +259,7 @@ def _is_root(job: Job) -> bool:
 
 
 def _split_scope(tx: Tx, scope: ScopeRow) -> SplitScope:
-    context = tx.one("context", id=scope.context_id)
+    context = tx.one("context", id=scope.context_id or "")
     join = None
     if scope.join_step is not None:
         join = JoinStep(scope.join_step, scope.join_plugin or "", scope.join_command or "")

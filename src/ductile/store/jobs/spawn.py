@@ -78,22 +78,24 @@ class _IntentWriter:
 
     def _start_pipeline(self, intent: StartPipeline) -> None:
         scope_id, spawned = self._ids.next(), self.spawned
-        insert_context(
-            self._tx,
-            id=scope_id,
-            parent_id=None,
-            pipeline=intent.pipeline,
-            step_id=None,
-            accumulated=orjson.dumps(intent.context(scope_id)).decode(),
-            now=self._now,
-        )
-        self._insert_scope(scope_id, SpawnPoint(None, scope_id), intent.pipeline)
+        context_id = scope_id if intent.has_context else None
+        if context_id is not None:
+            insert_context(
+                self._tx,
+                id=context_id,
+                parent_id=None,
+                pipeline=intent.pipeline,
+                step_id=None,
+                accumulated=orjson.dumps(intent.context(scope_id)).decode(),
+                now=self._now,
+            )
+        self._insert_scope(scope_id, SpawnPoint(None, context_id), intent.pipeline)
         known = len(spawned.existing)
         # Before any of them is written, so that an instance's own jobs do not replace each other.
         children = self._without_duplicates(intent.children)
         if intent.children and not children:
             spawned.skipped.append((scope_id, spawned.existing[known]))
-        self._write_children(children, SpawnPoint(scope_id, scope_id))
+        self._write_children(children, SpawnPoint(scope_id, context_id))
 
     def _without_duplicates(
         self, children: Sequence[SpawnJob | OpenScope]

@@ -189,6 +189,8 @@ class ConfigViewModel(ResponseModel):
 
     config: dict[str, Any]
     """Every key with its value or default; secrets are [REDACTED]."""
+    plugins: dict[str, Any]
+    """The same as in `config`."""
     config_hash: str
     snapshot_id: str | None
     compiled_routes: dict[str, dict[str, Any]]
@@ -247,7 +249,9 @@ class FactModel(ResponseModel):
     fact_type: str
     job_id: str | None
     command: str | None
+    fact: Any
     fact_json: Any
+    """The same as `fact`."""
     created_at: Timestamp
 
 
