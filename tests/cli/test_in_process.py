@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -157,9 +158,23 @@ class TestRun:
             "plugin": "hello",
             "command": "poll",
             "payload": {"a": 1},
+            "deduplicated": False,
+            "job_id": None,
         }
         assert "would run hello poll" in cli("run", "hello", "--dry-run").out
         assert not cli.state.exists()
+
+    @pytest.mark.parametrize("served", [False, True])
+    def test_run_dry_run_reports_a_duplicate(self, cli: CliRunner, served: bool) -> None:
+        key = ("--dedupe-key", "k")
+        done = cli("run", "hello", *key, "--json").json["job_id"]
+        with cli.gateway() if served else nullcontext():
+            planned = cli("run", "hello", *key, "--dry-run", "--json").json
+            assert (planned["deduplicated"], planned["job_id"]) == (True, done)
+            expected = f"would not run hello poll: job {done} has this dedupe key\n"
+            assert cli("run", "hello", *key, "--dry-run").out == expected
+            other = ("--dedupe-key", "other", "--dry-run")
+            assert cli("run", "hello", *other).out == "would run hello poll\n"
 
     def test_verbose_prints_logs_to_stderr(self, cli: CliRunner) -> None:
         done = cli("plugin", "run", "hello", "--json", "-v")

@@ -117,7 +117,7 @@ def test_attempt_beyond_its_deadline_is_timed_out(site: Site) -> None:
     with site.running() as running:
         id = running.put("slow")
         job = running.tried(id)
-    assert "timed out" in job["last_error"]
+    assert job["last_error"].startswith("timed out after 0.2 s")
     edges = [(t["from_status"], t["to_status"]) for t in job["transitions"]]
     assert edges == [("queued", "running"), ("running", "timed_out"), ("timed_out", "queued")]
 

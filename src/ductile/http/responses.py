@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -72,9 +72,16 @@ async def build_response(
     return await asyncio.to_thread(work)
 
 
-def next_cursor(rows: Sequence[Mapping[str, Any]], limit: int, key: str) -> Any:
-    """Return the key of the last row of a full page; None on the last page."""
-    return rows[-1][key] if len(rows) == limit else None
+def split_page(
+    rows: list[dict[str, Any]], limit: int, key: str
+) -> tuple[list[dict[str, Any]], Any]:
+    """Return a page and the key of its last row; None instead of the key on the last page.
+
+    `rows` has one row more than the page if there is one: a page that is merely full may be the
+    last.
+    """
+    page = rows[:limit]
+    return page, page[-1][key] if len(rows) > limit else None
 
 
 def action_response(plan: dict[str, Any], *, dry_run: bool, **done: Any) -> Response:

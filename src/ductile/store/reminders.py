@@ -185,10 +185,11 @@ def list_page(
     tx: Tx, *, agent_id: str | None, after: int, limit: int, max_bytes: int
 ) -> tuple[list[dict[str, Any]], int | None]:
     """A page of at most `max_bytes`, and the id after which the next one continues."""
-    sizes = tx.all("reminder_sizes", agent_id=agent_id, after=after, limit=limit)
-    count = fitting([size for (size,) in sizes], max_bytes)
+    # One more than the page has, to know whether another page follows.
+    sizes = tx.all("reminder_sizes", agent_id=agent_id, after=after, limit=limit + 1)
+    count = fitting([size for (size,) in sizes[:limit]], max_bytes)
     rows = list_reminders(tx, agent_id=agent_id, after=after, limit=count)
-    return rows, rows[-1]["id"] if rows and (count == limit or count < len(sizes)) else None
+    return rows, rows[-1]["id"] if rows and count < len(sizes) else None
 
 
 def find_reminder(tx: Tx, id: int) -> dict[str, Any] | None:

@@ -152,6 +152,20 @@ def test_a_deadline_that_passed_is_timed_out_whatever_was_written(stdout):
     assert settled.error == "timed out after 60.0 s"
 
 
+@pytest.mark.parametrize(
+    ("timeout", "duration", "error"),
+    [
+        (2.0, 2.1, "timed out after 2 s"),
+        (2.0, 7.0, "timed out after 2 s; it ended 5.0 s after SIGTERM"),
+        (0.05, 0.06, "timed out after 0.05 s"),
+    ],
+)
+def test_timeout_is_reported_by_its_limit(timeout, duration, error):
+    rules = replace(RULES, timeout=timeout)
+    outcome = Outcome(Ending.TIMED_OUT, exit_code=-9, duration=duration)
+    assert judge(JOB, outcome, rules, NOW, 0.5).error == error
+
+
 def test_the_last_attempts_deadline_is_dead():
     settled = verdict(Outcome(Ending.TIMED_OUT), job=replace(JOB, attempt=4))
     assert settled.path == (JobStatus.TIMED_OUT, JobStatus.DEAD)

@@ -431,6 +431,16 @@ def test_action_with_an_unknown_query_parameter_or_key_is_not_executed(served) -
     assert len(served.get("/jobs").json["jobs"]) == 1
 
 
+@pytest.mark.parametrize("path", ["/jobs", "/job-logs", "/job-logs?plugin=echo&status=ok"])
+def test_full_last_page_has_no_cursor(served, path: str) -> None:
+    many(served, 3)
+    key = "jobs" if path == "/jobs" else "logs"
+    limit = f"{path}{'&' if '?' in path else '?'}limit="
+    for count, is_last in ((2, False), (3, True), (4, True)):
+        page = served.get(f"{limit}{count}").json
+        assert (len(page[key]), page["cursor"] is None) == (min(count, 3), is_last)
+
+
 def test_page_of_large_attempts_ends_early_with_a_cursor(site: Site, serve) -> None:
     mib = "head -c 3000000 /dev/zero | tr '\\0' x"
     site.plugin("echo", f'printf \'{{"status":"ok","result":"\'; {mib}; printf \'"}}\'')

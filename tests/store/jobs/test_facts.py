@@ -35,6 +35,7 @@ def test_facts_are_listed_newest_first_by_cursor(ledger: Ledger) -> None:
     observed(ledger, 1, 1, 1)
     assert page(ledger) == ([3, 2, 1], None)
     assert page(ledger, limit=2) == ([3, 2], 2)
+    assert page(ledger, limit=3) == ([3, 2, 1], None)
     assert page(ledger, limit=2, before=2) == ([1], None)
     assert page(ledger, before=1) == ([], None)
 

@@ -109,9 +109,10 @@ def run(
     given = {"payload": read_json(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     body = {key: value for key, value in given.items() if value is not None}
     if context.dry_run:
-        with context.target.open_reader() as api:
+        with context.open_api() as api:
             chosen = _find_command(context, api, name, command)
-        context.show({"dry_run": True, "plugin": name, "command": chosen, **body}, _show_plan)
+            plan = context.post_to(api, path_to("plugin", name, chosen), body)
+        context.show({**plan, **body}, _show_plan)
         return 0
     with context.target.open_runner(verbose=context.verbose) as runner:
         chosen = _find_command(context, runner, name, command)
@@ -175,7 +176,11 @@ def _show_reset(done: Json) -> None:
 
 
 def _show_plan(plan: Json) -> None:
-    output.print_line(f"would run {plan['plugin']} {plan['command']}")
+    what = f"{plan['plugin']} {plan['command']}"
+    if plan["deduplicated"]:
+        output.print_line(f"would not run {what}: job {plan['job_id']} has this dedupe key")
+        return
+    output.print_line(f"would run {what}")
     if "payload" in plan:
         output.print_section("payload", output.format_value(plan["payload"]))
 

@@ -46,6 +46,9 @@ UNWANTED = frozenset(Cancellation) - GIVEN_BACK
 """Cancellations that end the job."""
 NO_WORKSPACE = "no workspace: "
 STDOUT_KEPT = 64 * 1024
+"""Bytes of invalid output that the ledger keeps: the whole of it, per attempt, would fill it."""
+NOTABLE_DELAY = 1.0
+"""Seconds between SIGTERM and the end of a process that are mentioned in its error."""
 LONGEST_ERROR = 8 * 1024
 
 
@@ -60,6 +63,8 @@ class Rules:
     mirror_fact: bool = False
     init_key: str | None = None
     protocol: int = 1
+    timeout: float | None = None
+    """Seconds that an attempt may take."""
 
 
 def judge(
@@ -83,7 +88,7 @@ def judge(
     if outcome.ending is Ending.CANCELLED and cancelled is not None:
         settled = attempt.cancelled(cancelled)
     elif outcome.ending is Ending.TIMED_OUT:
-        settled = attempt.failed(JobStatus.TIMED_OUT, f"timed out after {outcome.duration:.1f} s")
+        settled = attempt.failed(JobStatus.TIMED_OUT, _describe_timeout(outcome, rules.timeout))
     elif outcome.ending is Ending.NOT_SPAWNED:
         settled = attempt.not_spawned(outcome)
     elif response is not None:
@@ -253,6 +258,15 @@ class _Attempt:
 def shortened(error: str) -> str:
     """The error, shortened: it is copied to many places; result or stderr hold the full text."""
     return error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]} … (shortened)"
+
+
+def _describe_timeout(outcome: Outcome, timeout: float | None) -> str:
+    """The limit, and how much longer the process needed to end after SIGTERM."""
+    if timeout is None:
+        return f"timed out after {outcome.duration:.1f} s"
+    late = outcome.duration - timeout
+    ended = f"; it ended {late:.1f} s after SIGTERM" if late >= NOTABLE_DELAY else ""
+    return f"timed out after {timeout:g} s{ended}"
 
 
 def _error_of(response: Response | ProtocolError, code: int | None) -> str | None:

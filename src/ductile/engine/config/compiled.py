@@ -82,6 +82,7 @@ class CompiledConfig:
     def _make_rules(self, plugin: str, command: str) -> Rules:
         loaded = self.registry.plugins.get(plugin)
         fact = loaded.fact_output(command) if loaded else None
+        plan = self.plans.get(plugin)
         return Rules(
             retry=self.retry_policy(plugin),
             redactor=self.redactor,
@@ -90,6 +91,7 @@ class CompiledConfig:
             mirror_fact=bool(fact and fact.compatibility_view == "mirror_object"),
             init_key=loaded.init_key if loaded and command == INIT else None,
             protocol=loaded.manifest.protocol if loaded else 1,
+            timeout=plan.timeout(command) if plan else None,
         )
 
     def needs_init(self) -> list[Plugin]:

@@ -23,10 +23,10 @@ from ductile.http.responses import (
     JsonResponse,
     action_response,
     build_response,
-    next_cursor,
     read_ledger,
     run_transaction,
     services_of,
+    split_page,
     write_ledger,
 )
 from ductile.model import NewJob, SubmittedBy
@@ -185,10 +185,10 @@ async def list_jobs(request: Request, query: JobListQuery) -> Response:
         "submitted_by": value_of(query.submitted_by),
         "since": None if query.since is None else to_text(query.since),
         "before": query.before or None,
-        "limit": query.limit,
+        "limit": query.limit + 1,
     }
-    rows = await asyncio.to_thread(job_list.list_jobs, services, "jobs", **filters)
-    cursor = next_cursor(rows, query.limit, "seq")
+    found = await asyncio.to_thread(job_list.list_jobs, services, "jobs", **filters)
+    rows, cursor = split_page(found, query.limit, "seq")
     return await build_response(services, lambda: {"jobs": _summaries(rows), "cursor": cursor})
 
 

@@ -89,11 +89,12 @@ def list_attempts(
     found: list[tuple[int, int]] = []
     next_before, full = before or MAX_SEQ, False
     while not full:
-        room = limit - len(found)
+        # One more than the page has, to know whether another page follows.
+        room = limit + 1 - len(found)
         scan = ledger.read(partial(_scan_rows, wanted=wanted, before=next_before, limit=room))
         found += scan.found
-        count = fitting([size for _, size in found], PAGE_BYTES)
-        full = count == limit or count < len(found)
+        count = fitting([size for _, size in found[:limit]], PAGE_BYTES)
+        full = count < len(found)
         if scan.next_before is None or is_out_of_time():
             break
         next_before = scan.next_before

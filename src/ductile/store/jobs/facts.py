@@ -16,7 +16,8 @@ def list_facts(
     """The newest facts, at most `max_bytes` of them, and where the next page continues."""
     values = {"plugin": plugin, "fact_type": fact_type, "before": before or MAX_SEQ}
     suffix = "" if fact_type is None else "_type"
-    sizes = [size for (size,) in tx.all(f"fact_sizes_of{suffix}", **values, limit=limit)]
-    count = fitting(sizes, max_bytes)
+    # One more than the page has, to know whether another page follows.
+    sizes = [size for (size,) in tx.all(f"fact_sizes_of{suffix}", **values, limit=limit + 1)]
+    count = fitting(sizes[:limit], max_bytes)
     rows = tx.dicts(f"facts_of{suffix}", **values, limit=count) if count else []
-    return rows, rows[-1]["seq"] if rows and (count == limit or count < len(sizes)) else None
+    return rows, rows[-1]["seq"] if rows and count < len(sizes) else None

@@ -325,6 +325,7 @@ def test_agents_are_listed_in_pages(own: ApiHarness) -> None:
     page = own.ask("GET", "/gateway/heartbeats?limit=2").json
     assert [(r["agent_id"], r["state"]) for r in page["agents"]] == [("a", "live"), ("b", "live")]
     assert page["cursor"] == "b"
+    assert own.ask("GET", "/gateway/heartbeats?limit=3").json["cursor"] is None
     rest = own.ask("GET", "/gateway/heartbeats?after=b").json
     assert ([r["agent_id"] for r in rest["agents"]], rest["cursor"]) == (["c"], None)
     own.gateway.agents.heartbeats.tick(own.gateway.clock.now() + timedelta(seconds=91))

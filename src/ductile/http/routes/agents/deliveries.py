@@ -22,10 +22,10 @@ from ductile.http.requests import row_id
 from ductile.http.responses import (
     JsonResponse,
     action_response,
-    next_cursor,
     read_ledger,
     run_transaction,
     services_of,
+    split_page,
     write_ledger,
 )
 from ductile.operations.redeliver import redeliver
@@ -75,11 +75,11 @@ async def list_deliveries(request: Request, query: DeliveryQuery) -> Response:
         "webhook_id": query.webhook_id,
         "since": None if query.since is None else to_text(query.since),
         "before": query.before or None,
-        "limit": query.limit,
+        "limit": query.limit + 1,
     }
-    rows = await read_ledger(services_of(request), lambda tx: tx.dicts("deliveries", **filters))
-    shown = [_without_secrets(row) for row in rows]
-    return JsonResponse({"deliveries": shown, "cursor": next_cursor(rows, query.limit, "id")})
+    found = await read_ledger(services_of(request), lambda tx: tx.dicts("deliveries", **filters))
+    rows, cursor = split_page(found, query.limit, "id")
+    return JsonResponse({"deliveries": [_without_secrets(row) for row in rows], "cursor": cursor})
 
 
 def _without_secrets(row: dict[str, Any]) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from ductile.http.requests import read_body
 from ductile.http.responses import (
     JsonResponse,
     agent_error,
-    next_cursor,
     read_ledger,
     services_of,
+    split_page,
     write_ledger,
 )
 from ductile.http.server.connection import MAX_HELD_BODY
@@ -87,18 +87,18 @@ async def list_agents(request: Request, query: AgentQuery) -> Response:
     """`GET /gateway/heartbeats`: List agents by id, and whether their heartbeats arrive."""
     services = services_of(request)
     span = build_alive_span(services.clock.now())
-    rows = await read_ledger(
+    found = await read_ledger(
         services,
         lambda tx: agents.list_agents(
             tx,
             agent_id=query.agent_id,
             after=query.after,
-            limit=query.limit,
+            limit=query.limit + 1,
             within=span if query.live else None,
         ),
     )
-    shown = [_with_state(row, span) for row in rows]
-    return JsonResponse({"agents": shown, "cursor": next_cursor(rows, query.limit, "agent_id")})
+    rows, cursor = split_page(found, query.limit, "agent_id")
+    return JsonResponse({"agents": [_with_state(row, span) for row in rows], "cursor": cursor})
 
 
 def _with_state(row: dict[str, Any], span: agents.AliveWindow) -> dict[str, Any]:
@@ -109,10 +109,11 @@ def _with_state(row: dict[str, Any], span: agents.AliveWindow) -> dict[str, Any]
 
 async def list_capabilities(request: Request, query: CapabilityQuery) -> Response:
     """`GET /gateway/capabilities`: List the capabilities that agents have declared."""
-    rows = await read_ledger(
+    found = await read_ledger(
         services_of(request),
-        lambda tx: agents.list_capable(tx, after=query.after, limit=query.limit),
+        lambda tx: agents.list_capable(tx, after=query.after, limit=query.limit + 1),
     )
+    rows, cursor = split_page(found, query.limit, "agent_id")
     keys = ("agent_id", "cluster_id", "capabilities")
     shown = [{key: row[key] for key in keys} for row in rows]
-    return JsonResponse({"agents": shown, "cursor": next_cursor(rows, query.limit, "agent_id")})
+    return JsonResponse({"agents": shown, "cursor": cursor})
