@@ -58,3 +58,30 @@ def test_end_during_a_read_is_read_again() -> None:
 
 def test_finished_job_is_returned_at_once() -> None:
     assert wait(["ended"], ends_during=99) == "ended"
+
+
+def test_wait_continues_until_nothing_is_awaited() -> None:
+    """Each read names the next job to wait for, as the tree of a run does."""
+    jobs = ["one", "two", "three"]
+
+    async def run() -> list[str]:
+        services, reads = FakeServices(), []
+
+        async def read() -> str | None:
+            reads.append(jobs[0] if jobs else "none")
+            return jobs[0] if jobs else None
+
+        def end_first() -> None:
+            del jobs[0]
+            services.end_job()
+            if jobs:
+                asyncio.get_running_loop().call_later(0.01, end_first)
+
+        with closing(JobWaiter(cast(Services, services), jobs[0])) as waiter:
+            asyncio.get_running_loop().call_later(0.01, end_first)
+            await waiter.wait(read, lambda job: () if job is None else (job,), SECONDS)
+        return reads
+
+    reads = asyncio.run(asyncio.wait_for(run(), 5))
+    # A job that is new to the waiter is read again after the subscription.
+    assert reads == ["one", "two", "two", "three", "three", "none"]

@@ -22,6 +22,8 @@ from tests.store.conftest import execute
 from tests.store.jobs.harness import FINAL, SPLIT, Pipelines, job_filters
 from tests.waiting import WAIT_LIMIT
 
+J = {"id": "j", "uses": "j"}
+
 
 @pytest.fixture
 def make(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy):
@@ -289,6 +291,38 @@ def test_hook_fires_once_per_root_job_and_never_for_hook_jobs(
     assert len(ran) == 3
     hooked = harness.rows("jobs", **job_filters(submitted_by="hook"))
     assert [row["plugin"] for row in hooked] == ["e"]
+
+
+def test_failed_scopes_name_their_first_failed_job(make) -> None:
+    inner = {"id": "in", "split": [{"uses": "b"}, {"uses": "c"}]}
+    harness = make({"uses": "a"}, {"id": "out", "split": [{"steps": [inner]}, {"uses": "d"}]}, J)
+    instance = harness.start("p", {})
+    harness.run(b=FINAL)
+    [failed] = harness.rows("jobs", **job_filters(status="failed"))
+    reason = f"step {failed['step_path']} ended as failed (job {failed['id']}): no"
+    assert failed["step_path"] == "out.0.in.0.step_1"
+    assert [row["reason"] for row in harness.rows("scope", id=instance)] == [reason]
+    expected = [("out.0.in", "", reason), ("out", "j", reason)]
+    for step in ("out.0.in.1.step_1", failed["step_path"]):
+        [job] = [row for row in harness.rows("jobs", **job_filters()) if row["step_path"] == step]
+        splits = harness.rows("splits_of_job", id=job["id"])
+        assert [(row["split"], row["join_step"], row["reason"]) for row in splits] == expected
+    assert harness.rows("unfinished_of_instance", id=instance) == []
+
+
+def test_unfinished_jobs_of_a_run_include_those_of_routes(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    pipelines: list[dict[str, object]] = [{"name": "p", "on": "go", "steps": [{"uses": "a"}]}]
+    harness = Pipelines(ledger, clock, entropy, pipelines, routes=(Route("a", "evt", "b"),))
+    instance = harness.start("p", {})
+    harness.end(harness.take(), {"status": "ok", "result": "", "events": [{"type": "evt"}]})
+    assert harness.scope(instance) == "ended"
+    [row] = harness.rows("unfinished_of_instance", id=instance)
+    [routed] = harness.rows("jobs", **job_filters(plugin="b"))
+    assert row["id"] == routed["id"]
+    harness.run()
+    assert harness.rows("unfinished_of_instance", id=instance) == []
 
 
 def contexts_by_id(ledger: Ledger) -> dict[str, dict[str, Any]]:
