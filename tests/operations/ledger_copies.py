@@ -48,6 +48,7 @@ def read_jobs(ledger: Ledger) -> dict[str, str]:
             plugin=None,
             command=None,
             submitted_by=None,
+            since=None,
             before=None,
             limit=100_000,
         )

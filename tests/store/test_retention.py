@@ -66,7 +66,7 @@ def count(t: Timer, table: str) -> int:
 
 
 def job_ids(t: Timer) -> set[str]:
-    nothing = dict.fromkeys(("status", "plugin", "command", "submitted_by", "before"))
+    nothing = dict.fromkeys(("status", "plugin", "command", "submitted_by", "since", "before"))
     return {row["id"] for row in rows(t, "jobs", limit=10_000, **nothing)}
 
 

@@ -50,7 +50,19 @@ def prune_batches(retention: Retention, now: datetime) -> list[Callable[[Tx], in
         times = {"before": before, "dedupe_before": cutoff(kept_for), "now": to_text(now)}
         return tx.run("prune_jobs", limit=BATCH, **times)
 
+    def prune_facts(tx: Tx) -> int:
+        """Facts are protected against deletion, unless this transaction permits it."""
+        chosen = {"before": cutoff(retention.facts or 0.0), "limit": BATCH}
+        if not tx.all("prunable_facts", **{**chosen, "limit": 1}):
+            return 0
+        tx.run("allow_fact_pruning", before=chosen["before"])
+        deleted = tx.run("prune_facts", **chosen)
+        tx.run("end_fact_pruning")
+        return deleted
+
     work: list[Callable[[Tx], int]] = [prune_jobs]
+    if retention.facts is not None:
+        work.append(prune_facts)
     work += [
         prune(query, seconds, window=WINDOW) for query, seconds in _log_queries(retention).items()
     ]
@@ -73,7 +85,7 @@ def _log_queries(retention: Retention) -> dict[str, float]:
 
 def _other_queries(retention: Retention) -> dict[str, float]:
     """Query to seconds, for the other tables. Scopes precede the contexts that they refer to."""
-    queries = {
+    return {
         "prune_breaker_transitions": retention.breaker_transitions,
         "prune_slots": retention.jobs,
         "prune_scopes": retention.jobs,
@@ -90,9 +102,6 @@ def _other_queries(retention: Retention) -> dict[str, float]:
         "prune_tokens": retention.jobs,
         "prune_idempotency_keys": idempotency.RETENTION.total_seconds(),
     }
-    if retention.facts is not None:
-        queries["prune_facts"] = retention.facts
-    return queries
 
 
 def _normalize_ends(tx: Tx, before: str, now: datetime) -> None:

@@ -304,6 +304,28 @@ def test_migrate_returns_the_applied_migrations(old: Path) -> None:
     connection.close()
 
 
+def test_facts_keep_their_ids_and_become_final(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    connection = connect(path)
+    schema = SqliteSchema(connection, path)
+    schema.apply([m for m in load_migrations("sqlite") if m.number < 10])
+    for id in (3, 7):
+        connection.execute(
+            "INSERT INTO plugin_facts (id, seq, plugin_name, fact_type, fact_json, created_at)"
+            " VALUES (?, ?, 'scale', 'weight', '{}', '2026-02-08')",
+            (id, id),
+        )
+    migrate(schema)
+    found = connection.execute("SELECT id, seq, fact_json FROM plugin_facts ORDER BY id").fetchall()
+    assert found == [(3, 3, "{}"), (7, 7, "{}")]
+    assert connection.execute(
+        "SELECT seq FROM sqlite_sequence WHERE name = 'plugin_facts'"
+    ).fetchall() == [(7,)]
+    with pytest.raises(apsw.ConstraintError):
+        connection.execute("DELETE FROM plugin_facts")
+    connection.close()
+
+
 def test_every_migration_file_has_a_valid_name() -> None:
     names = [f.name for f in files("ductile.store").joinpath("migrations").iterdir()]
     assert [n for n in names if not re.fullmatch(r"\d{4}_[a-z]+\.sql|__pycache__", n)] == []

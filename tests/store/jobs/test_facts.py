@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import apsw
+import psycopg
 import pytest
 
 from ductile.core.jobs.limits import PAGE_BYTES
@@ -55,3 +57,46 @@ def test_page_of_large_facts_is_limited_in_bytes(ledger: Ledger, fact_type: str 
     assert page(ledger, **asked) == ([4], 4)
     assert page(ledger, **asked, before=4) == ([3], 3)
     assert page(ledger, **asked, before=3) == ([2, 1], None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE plugin_facts SET fact_json = '{}'",
+        "DELETE FROM plugin_facts",
+        "DELETE FROM plugin_facts WHERE seq = 1",
+    ],
+)
+def test_facts_cannot_be_changed_or_deleted(ledger: Ledger, change: str) -> None:
+    observed(ledger, 1, 1)
+    with pytest.raises((apsw.ConstraintError, psycopg.errors.RaiseException)) as refused:
+        execute(ledger, change)
+    assert "plugin_facts rows" in str(refused.value)
+    assert page(ledger) == ([2, 1], None)
+
+
+def test_facts_cannot_be_replaced(ledger: Ledger) -> None:
+    if ledger.engine != "sqlite":
+        pytest.skip("PostgreSQL has no REPLACE")
+    observed(ledger, 1)
+    for columns, values in (("id, seq", "1, 9"), ("seq", "1")):
+        with pytest.raises(apsw.ConstraintError, match="cannot be replaced"):
+            execute(
+                ledger,
+                f"REPLACE INTO plugin_facts ({columns}, plugin_name, fact_type, fact_json,"
+                f" created_at) VALUES ({values}, 'scale', 'weight', '{{}}', '{AT}')",
+            )
+    assert page(ledger) == ([1], None)
+
+
+def test_id_of_a_pruned_fact_is_not_given_again(ledger: Ledger) -> None:
+    observed(ledger, 1, 1)
+    prune = "INSERT INTO fact_pruning VALUES ('9'); DELETE FROM plugin_facts WHERE seq = 2;"
+    execute(ledger, f"{prune} DELETE FROM fact_pruning")
+    observed(ledger, 1)
+    rows, _ = ledger.read(
+        lambda tx: facts.list_facts(
+            tx, "scale", fact_type=None, before=None, limit=50, max_bytes=PAGE_BYTES
+        )
+    )
+    assert [row["id"] for row in rows] == [3, 1]

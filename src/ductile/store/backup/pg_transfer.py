@@ -20,7 +20,12 @@ from ductile.store.engines.pg_schema import PostgresSchema
 from ductile.store.engines.sqlite_schema import SqliteSchema
 
 BATCH = 1000
-FUNCTIONS = ("event_context_is_final",)
+FUNCTIONS = (
+    "event_context_is_final",
+    "plugin_facts_are_final",
+    "plugin_facts_are_kept",
+    "plugin_facts_are_new",
+)
 """The functions that the migrations create."""
 
 SERVER_COLUMNS = frozenset({("notices", "xact")})

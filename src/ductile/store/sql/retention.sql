@@ -67,14 +67,23 @@ DELETE FROM dedupe_drops WHERE id IN (
   SELECT id FROM (SELECT id, created_at FROM dedupe_drops ORDER BY id LIMIT :window) AS oldest
   WHERE created_at < :before LIMIT :limit);
 
--- name: prune_facts
+-- name: prunable_facts
 -- The newest fact of a type is always kept.
-DELETE FROM plugin_facts WHERE id IN (
-  SELECT f.id FROM plugin_facts f
-  WHERE f.created_at < :before AND EXISTS (
-    SELECT 1 FROM plugin_facts newer WHERE newer.plugin_name = f.plugin_name
-      AND newer.fact_type = f.fact_type AND newer.seq > f.seq)
-  ORDER BY f.id LIMIT :limit);
+SELECT f.id FROM plugin_facts f
+WHERE f.created_at < :before AND EXISTS (
+  SELECT 1 FROM plugin_facts newer WHERE newer.plugin_name = f.plugin_name
+    AND newer.fact_type = f.fact_type AND newer.seq > f.seq)
+ORDER BY f.id LIMIT :limit;
+
+-- name: allow_fact_pruning
+-- Lets a trigger accept the following deletion.
+INSERT INTO fact_pruning (older_than) VALUES (:before);
+
+-- name: prune_facts
+DELETE FROM plugin_facts WHERE id IN (@prunable_facts@);
+
+-- name: end_fact_pruning
+DELETE FROM fact_pruning;
 
 -- name: prune_boots
 -- A boot without an end may still run; after a crash its row is the only trace of it.
