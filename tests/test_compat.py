@@ -176,7 +176,7 @@ def running(home: GoHome) -> Iterator[GoHome]:
     assert "ductile system import" in refused.stderr
     imported = home.json("system", "import")
     assert imported["states"] == ["withings"]
-    assert (imported["facts"], imported["unfinished"]) == (2, 1)
+    assert (imported["facts"], imported["jobs"], imported["unfinished"]) == (2, 1, 0)
     assert Path(imported["moved_to"]).exists()
     with home.gateway():
         yield home

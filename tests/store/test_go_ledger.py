@@ -12,7 +12,14 @@ from ductile.core.schedules.decide import At, Schedule
 from ductile.core.schedules.history import rule_text
 from ductile.store import schedules
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.go_ledger import GoFact, GoLedgerContents, GoScheduleEntry, import_contents
+from ductile.store.go_ledger import (
+    GoFact,
+    GoJob,
+    GoLedgerContents,
+    GoScheduleEntry,
+    import_contents,
+)
+from tests.store.conftest import execute
 
 NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
 CONTENTS = GoLedgerContents(
@@ -29,6 +36,12 @@ CONTENTS = GoLedgerContents(
         ),
         GoScheduleEntry("echo", "held", None, None, exhausted=False, paused=True),
         GoScheduleEntry("gone", "default", None, "2026-02-08T06:00:02.000000Z", False, False),
+    ],
+    jobs=[
+        GoJob("q1", "echo", "poll", '{"n":1}', 1, 4, "cli", "k", None, None, None),
+        GoJob(
+            "q2", "gone", "poll", None, 2, 3, "api", None, None, "2026-02-09T00:00:00.000000Z", "x"
+        ),
     ],
 )
 IMPORT = partial(import_contents, contents=CONTENTS, now=NOW)
@@ -108,3 +121,24 @@ def test_imported_schedule_gets_its_configured_rule_and_keeps_its_history(
     assert anchors.exhausted
     assert anchors.last_fired_at == datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
     assert entries(ledger)["echo/once"]["rule"] == rule_text(schedule)
+
+
+def test_queued_jobs_are_imported_once(ledger: Ledger) -> None:
+    assert ledger.write(IMPORT).jobs == 2
+    assert ledger.write(IMPORT).jobs == 0
+    first, second = (
+        ledger.read(lambda tx, id=id: tx.dicts("job", id=id))[0] for id in ("q1", "q2")
+    )
+    assert (first["status"], first["payload"], first["dedupe_key"]) == ("queued", '{"n":1}', "k")
+    assert first["created_at"] == "2026-02-08T10:00:00.000000Z"
+    assert (second["attempt"], second["max_attempts"], second["last_error"]) == (2, 3, "x")
+    assert second["next_retry_at"] == "2026-02-09T00:00:00.000000Z"
+
+
+def test_job_that_only_the_log_knows_is_not_imported_again(ledger: Ledger) -> None:
+    execute(
+        ledger,
+        "INSERT INTO job_log (id, plugin, command, status, attempt, submitted_by, created_at,"
+        " completed_at) VALUES ('q1-1', 'echo', 'poll', 'succeeded', 1, 'cli', 'x', 'x')",
+    )
+    assert ledger.write(IMPORT).jobs == 1

@@ -1,4 +1,4 @@
-"""`system import`: takes plugin states, facts and schedules over from the Go program's ledger."""
+"""`system import`: takes states, facts, schedules and jobs over from the Go program's ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Imported:
     """Entries that continue after their last fire there; one-time entries do not fire again."""
     known: list[str]
     """Entries that have a history here already, which is not changed."""
+    jobs: int
+    """Queued jobs that run here now."""
     unfinished: int
+    """Jobs that follow from others (routes, pipelines) and had not ended, which stay behind."""
     notes: list[str]
     moved_to: str | None
     """Where the Go program's ledger is now, if it was at the path of ours."""
@@ -39,7 +42,7 @@ class Imported:
 def import_memory(
     settings: Settings, source: Path | None, *, now: datetime, dry: bool = False
 ) -> Imported:
-    """Import states, facts and schedule history; `Locked` while a gateway runs.
+    """Import states, facts, schedule history and queued jobs; `Locked` while a gateway runs.
 
     Without a `source`, the file at the configured path is imported: a new ledger is completed in
     the same directory before it replaces that file.
@@ -54,7 +57,9 @@ def import_memory(
     moved = None
     if dry:
         entries = [entry.name for entry in memory.entries]
-        taken = GoImportResult(sorted(memory.states), [], len(memory.facts), entries, [])
+        taken = GoImportResult(
+            sorted(memory.states), [], len(memory.facts), entries, [], len(memory.jobs)
+        )
     elif in_place:
         taken, moved = _in_place(settings, memory, now)
     else:
@@ -66,6 +71,7 @@ def import_memory(
         taken.facts,
         taken.schedules,
         taken.known,
+        taken.jobs,
         memory.unfinished,
         memory.notes,
         moved,

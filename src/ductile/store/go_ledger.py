@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import asdict, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -13,8 +13,10 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, to_text
-from ductile.core.jobs.limits import LONGEST_NAME, fits, size, too_deep
+from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME, fits, size, too_deep
+from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.errors import LedgerError, NotFound, Refused
+from ductile.model import SubmittedBy
 from ductile.store.engines.api import Tx
 from ductile.store.engines.migrate import HISTORY
 from ductile.store.jobs.plugin_state import MAX_STATE
@@ -23,6 +25,8 @@ SHARED_TABLE = "job_queue"
 """A table that both programs have."""
 MAX_FACTS = 1_000_000
 MAX_ENTRIES = 100_000
+MAX_JOBS = 1_000_000
+INTERRUPTED = "it was running when the Go program stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,23 @@ class GoScheduleEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class GoJob:
+    """A queued job, or one that was running when the program stopped; a root of its tree."""
+
+    id: str
+    plugin: str
+    command: str
+    payload: str | None
+    attempt: int
+    max_attempts: int
+    submitted_by: str
+    dedupe_key: str | None
+    created_at: str | None
+    next_retry_at: str | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class GoLedgerContents:
     """What can be imported from a ledger of the Go program."""
 
@@ -60,10 +81,12 @@ class GoLedgerContents:
     facts: list[GoFact]
     """Oldest first."""
     unfinished: int
-    """Number of queued and running jobs, which are not imported."""
+    """Number of queued and running jobs that cannot be imported."""
     notes: list[str] = field(default_factory=list)
     """What cannot be imported, and why."""
     entries: list[GoScheduleEntry] = field(default_factory=list)
+    jobs: list[GoJob] = field(default_factory=list)
+    """In queue order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +100,8 @@ class GoImportResult:
     """The imported schedule entries, as `plugin/id`."""
     known: list[str]
     """The entries that this ledger already had, which were kept."""
+    jobs: int = 0
+    """The number of queued jobs that were imported."""
 
 
 def is_go_ledger(path: Path) -> bool:
@@ -125,7 +150,9 @@ def read_go_ledger(path: Path) -> GoLedgerContents:
             "SELECT count(*) FROM job_queue WHERE status IN ('queued', 'running')"
         ).fetchall()[0][0]
         entries = list(_read_entries(connection, notes))
-        return GoLedgerContents(states, facts, int(str(unfinished)), notes, entries)
+        jobs = list(_read_jobs(connection))
+        left = int(str(unfinished)) - len(jobs)
+        return GoLedgerContents(states, facts, left, notes, entries, jobs)
     except apsw.Error as error:
         raise Refused(f"{path} cannot be read as a ledger: {error}") from error
     finally:
@@ -161,7 +188,18 @@ def import_contents(tx: Tx, contents: GoLedgerContents, now: datetime) -> GoImpo
     names: dict[bool, list[str]] = {True: [], False: []}
     for entry in contents.entries:
         names[_import_entry(tx, entry, moment)].append(entry.name)
-    return GoImportResult(states, kept, facts, schedules=names[True], known=names[False])
+    jobs = sum(_import_job(tx, job, moment) for job in contents.jobs)
+    return GoImportResult(states, kept, facts, names[True], names[False], jobs)
+
+
+def _import_job(tx: Tx, job: GoJob, now: str) -> int:
+    """Queue the job; 0 if this ledger already has it, or had it before it was pruned."""
+    if tx.one("attempt_exists", id=job.id) is not None:
+        return 0
+    columns = {**asdict(job), "created_at": job.created_at or now}
+    inserted = tx.run("import_job", **columns)
+    tx.effects.ready += inserted
+    return inserted
 
 
 def _import_entry(tx: Tx, entry: GoScheduleEntry, now: str) -> bool:
@@ -241,6 +279,48 @@ def _read_facts(connection: apsw.Connection, notes: list[str]) -> Iterator[GoFac
         notes.append(f"{skipped} facts skipped: {why}")
 
 
+def _read_jobs(connection: apsw.Connection) -> Iterator[GoJob]:
+    """The jobs that can run here: roots, because the context of others is not imported."""
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(job_queue)").fetchall()}
+    if _JOB_COLUMNS - columns:
+        return
+    linked = [name for name in _LINKS if name in columns]
+    alone = "".join(f" AND coalesce({name}, '') = ''" for name in linked)
+    rows = connection.execute(
+        f"SELECT {', '.join(_JOB_FIELDS)}, status FROM job_queue"
+        f" WHERE status IN ('queued', 'running'){alone} ORDER BY created_at, rowid LIMIT {MAX_JOBS}"
+    )
+    for *values, status in rows:
+        job = dict(zip(_JOB_FIELDS, values, strict=True))
+        payload = None if job["payload"] is None else _parse_json(job["payload"])
+        texts = (job["dedupe_key"] or "", job["plugin"], job["command"], job["id"])
+        fit = fits(str(texts[0]), LONGEST_DEDUPE_KEY) and all(map(_is_name, texts[1:]))
+        whole = all(isinstance(job[name], int) for name in ("attempt", "max_attempts"))
+        if not (fit and whole) or (payload is None and job["payload"] is not None):
+            continue
+        yield GoJob(
+            **{
+                **job,
+                "payload": payload,
+                "submitted_by": _producer(job["submitted_by"]),
+                "dedupe_key": _to_text(job["dedupe_key"]),
+                "created_at": _normalize_time(job["created_at"]),
+                "next_retry_at": _normalize_time(job["next_retry_at"]),
+                "last_error": INTERRUPTED if status == "running" else _to_text(job["last_error"]),
+            }
+        )
+
+
+_JOB_FIELDS = tuple(GoJob.__annotations__)
+_JOB_COLUMNS = frozenset({*_JOB_FIELDS, "status"})
+_LINKS = ("event_context_id", "pipeline", "parent_job_id")
+
+
+def _producer(value: Any) -> str:
+    known = {producer.value for producer in SubmittedBy}
+    return str(value) if value in known else SubmittedBy.CLI.value
+
+
 def _read_entries(connection: apsw.Connection, notes: list[str]) -> Iterator[GoScheduleEntry]:
     found = connection.execute("PRAGMA table_info(schedule_entries)").fetchall()
     if not found:
@@ -285,6 +365,15 @@ def _parse_object(value: Any) -> str | None:
         return None
     fit = isinstance(found, dict) and not too_deep(found)
     return orjson.dumps(found).decode() if fit else None
+
+
+def _parse_json(value: Any) -> str | None:
+    """A JSON document as compact text, as `NULL` bytes are not stored."""
+    try:
+        found = orjson.loads(value if isinstance(value, str | bytes) else str(value))
+    except orjson.JSONDecodeError:
+        return None
+    return None if too_deep(found) else orjson.dumps(without_nul(found)).decode()
 
 
 def _to_text(value: Any) -> str | None:

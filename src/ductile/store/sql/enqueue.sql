@@ -9,6 +9,18 @@ VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted
 -- name: set_submitter
 UPDATE job_queue SET submitter = :submitter WHERE id IN (SELECT given.id FROM @given@);
 
+-- name: attempt_exists
+-- Whether the log has an attempt of this job.
+SELECT 1 FROM job_log WHERE id > :id || '-' AND id < :id || '-:' LIMIT 1;
+
+-- name: import_job
+-- A queued job of the Go program. No row means that this ledger already has it.
+INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts, submitted_by,
+                       dedupe_key, created_at, next_retry_at, last_error)
+VALUES (:id, :plugin, :command, :payload, 'queued', :attempt, :max_attempts, :submitted_by,
+        :dedupe_key, :created_at, :next_retry_at, :last_error)
+ON CONFLICT DO NOTHING;
+
 -- name: insert_routed_job
 -- A job for an event. No row means that this event already has the job.
 INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,

@@ -12,15 +12,20 @@ from ductile.cli.client import Json
 from ductile.cli.command import CommandContext, write
 from ductile.errors import Locked, UsageError
 
+DRAIN = (
+    "to let them end first, start the Go program without schedules and webhooks, and stop it when "
+    "its queue is empty"
+)
+
 
 @write("import")
 @click.argument("path", metavar="[PATH]", required=False, type=click.Path(path_type=Path))
 def import_(context: CommandContext, path: Path | None) -> None:
     """Import plugin state from the Go program's ledger.
 
-    Imports plugin states, facts and the history of schedules, but not jobs and their logs. PATH
-    defaults to the configured ledger path; a Go ledger there is renamed. The gateway must not be
-    running.
+    Imports plugin states, facts, the history of schedules and queued jobs, but not finished
+    jobs, logs, and jobs that follow from others (routes, pipelines). PATH defaults to the
+    configured ledger path; a Go ledger there is renamed. The gateway must not be running.
     """
     from ductile.clock import SystemClock
     from ductile.operations.go_import import import_memory
@@ -43,7 +48,8 @@ def _show(done: Json) -> None:
         output.format_count(done["facts"], "fact"),
     )
     past = f"the history of {output.format_count(len(done['schedules']), 'schedule')}"
-    output.print_line(f"{verb} {states}, {facts} and {past} from {done['source']}")
+    jobs = output.format_count(done["jobs"], "queued job")
+    output.print_line(f"{verb} {states}, {facts}, {past} and {jobs} from {done['source']}")
     for plugin in done["states"]:
         output.print_line(f"  {plugin}")
     for plugin in done["kept"]:
@@ -55,7 +61,9 @@ def _show(done: Json) -> None:
     for note in done["notes"]:
         output.print_line(f"note: {note}", fg="yellow")
     if done["unfinished"]:
-        jobs = output.format_count(done["unfinished"], "job")
-        output.print_line(f"note: not imported: {jobs} that had not ended", fg="yellow")
+        left = output.format_count(done["unfinished"], "unfinished job")
+        output.print_line(f"note: not imported: {left} of routes or pipelines", fg="yellow")
+        if done["dry_run"]:
+            output.print_line(f"  {DRAIN}", fg="yellow")
     if done["moved_to"]:
         output.print_line(f"the Go program's ledger is now {done['moved_to']}")
