@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -136,11 +137,21 @@ class NoticeQuery(RequestModel):
     last: Count = Field(None, description="The number of newest notices, at most 1,000.")
 
 
+class EventFormat(StrEnum):
+    GO = "go"
+
+
 class EventQuery(RequestModel):
     topic: Annotated[list[str], TextList()] = Field(
         [], description="Only these topics; several are separated by commas or repeated."
     )
     after: Text = Field(None, description="Resume after this event id, as `Last-Event-ID` does.")
+    last: Count = Field(
+        None, description="Start with this many past events, at most 1,000, unless resuming."
+    )
+    format: Annotated[EventFormat | None, OneOf(EventFormat)] = Field(
+        None, description="`go`: names and data of the Go program, and its backlog of 100 events."
+    )
 
 
 class NextFireQuery(RequestModel):

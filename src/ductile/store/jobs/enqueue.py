@@ -48,7 +48,13 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         snapshot_id=tx_config.snapshot_id,
     )
     tx.effects.ready += 1
-    fields = {"job_id": id, "plugin": new.plugin, "command": new.command, "status": "queued"}
+    fields = {
+        "job_id": id,
+        "plugin": new.plugin,
+        "command": new.command,
+        "status": "queued",
+        "submitted_by": new.submitted_by.value,
+    }
     notices.post(tx, Notice("jobs", "job.queued", fields), now, job_id=id, plugin=new.plugin)
     return Enqueued(id, JobStatus.QUEUED)
 

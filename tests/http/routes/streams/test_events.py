@@ -15,6 +15,7 @@ from ductile.core.values.redact import Redactor
 from ductile.engine.notices import bus
 from ductile.http.middleware.caller_limit import CallerLimit
 from ductile.http.routes.streams import events
+from ductile.http.routes.streams.events import Encoder
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import StoredNotice
@@ -86,6 +87,33 @@ def test_old_events_are_read_from_the_ledger(
         assert [subscriber.next()["data"]["data"]["job_id"] for _ in ids] == ids
         ids = [trigger(api) for _ in range(10)]
         assert [subscriber.next()["data"]["data"]["job_id"] for _ in ids] == ids
+
+
+def test_new_client_can_ask_for_past_events(api: ApiHarness) -> None:
+    past = [trigger(api) for _ in range(3)]
+    with subscribed(api, "?last=2") as subscriber:
+        live = trigger(api)
+        got = [subscriber.next()["data"]["data"]["job_id"] for _ in range(3)]
+    assert got == [*past[1:], live]
+
+
+def test_stream_in_the_form_of_the_go_program(api: ApiHarness) -> None:
+    past = trigger(api)
+    with subscribed(api, "?format=go&last=1") as subscriber:
+        live = trigger(api)
+        first, second = subscriber.next(), subscriber.next()
+    assert (first["event"], first["data"]["job_id"]) == ("job.enqueued", past)
+    assert first["data"].keys() == {"at", "job_id", "plugin", "command", "status", "submitted_by"}
+    assert second["data"]["job_id"] == live
+    with subscribed(api, "?format=go") as subscriber:
+        assert int(subscriber.next()["id"]) <= int(first["id"])
+    with subscribed(api, "?format=go", Last_Event_ID=first["id"]) as subscriber:
+        assert subscriber.next()["data"]["job_id"] == live
+
+
+def test_unknown_format_is_refused(api: ApiHarness) -> None:
+    answer = api.ask("GET", "/events?format=rust")
+    assert (answer.status, "must be one of go" in answer.json["error"]) == (400, True)
 
 
 def test_topics_are_filtered(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,9 +349,9 @@ def test_large_events_are_sent_in_small_batches(
     written: list[int] = []
     write = events._encode
 
-    async def noted(found: list[StoredNotice], redactor: Redactor) -> str:
+    async def noted(found: list[StoredNotice], redactor: Redactor, one: Encoder) -> str:
         written.append(sum(len(notice.payload) for notice in found))
-        return await write(found, redactor)
+        return await write(found, redactor, one)
 
     monkeypatch.setattr(events, "_encode", noted)
     _post(api, *[events.MAX_BATCH_BYTES // 3] * 7)

@@ -8,7 +8,7 @@ checked again before each batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.core.values.redact import Redactor
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, UsageError
+from ductile.http.go_events import encode_go_event
 from ductile.http.middleware.auth import principal_of, reauthorize
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.subscribers import BATCH_INTERVAL
@@ -40,6 +41,9 @@ MAX_BATCH_BYTES = MIB
 MAX_NOTICES = 1000
 MAX_ENCODED_IN_LOOP = 64 * 1024
 """Bytes of payloads above which a batch is encoded in a thread."""
+GO_BACKLOG = 100
+"""Past events that a new client gets in the form of the Go program, which kept as many."""
+Encoder = Callable[[StoredNotice], str]
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -66,10 +70,16 @@ async def stream_events(request: Request, query: EventQuery) -> Response:
     header = request.headers.get("last-event-id")
     last = header or query.after
     topics = frozenset(topic for text in query.topic for topic in _read_topics(text))
-    newest = await read_ledger(services, stored.last_position)
     name = "Last-Event-ID" if header else "after"
-    position = newest if last is None else _resume(parse_position(last, name), newest)
-    return EventStream(request, _stream(request, topics, position))
+    if last is not None:
+        newest = await read_ledger(services, stored.last_position)
+        position = _resume(parse_position(last, name), newest)
+    else:
+        default = GO_BACKLOG if query.format else 0
+        backlog = min(default if query.last is None else query.last, MAX_NOTICES)
+        position = await read_ledger(services, partial(stored.last_position, skipped=backlog))
+    encode = encode_go_event if query.format else _event
+    return EventStream(request, _stream(request, topics, position, encode))
 
 
 def _read_topics(text: str) -> list[str]:
@@ -102,7 +112,7 @@ def _resume(position: Position, newest: Position) -> Position:
 
 
 async def _stream(
-    request: Request, topics: frozenset[str], position: Position
+    request: Request, topics: frozenset[str], position: Position, encode: Encoder
 ) -> AsyncIterator[bytes]:
     services, subscribers = services_of(request), app_context_of(request).subscribers
     try:
@@ -118,7 +128,7 @@ async def _stream(
                 found = await read_ledger(services, read)
             found = found[: fitting((len(n.payload) for n in found), MAX_BATCH_BYTES)]
             wanted = [n for n in found if not topics or n.topic in topics]
-            text = await _encode(wanted, services.compiled.redactor)
+            text = await _encode(wanted, services.compiled.redactor, encode)
             if found:
                 position = found[-1].position
             elif not await _wait_for_change(changed):
@@ -134,11 +144,11 @@ async def _stream(
         return
 
 
-async def _encode(notices: list[StoredNotice], redactor: Redactor) -> str:
+async def _encode(notices: list[StoredNotice], redactor: Redactor, one: Encoder) -> str:
     """Return the events without secrets; large batches are encoded in a thread."""
 
     def encode() -> str:
-        return redactor.text("".join(map(_event, notices)))
+        return redactor.text("".join(map(one, notices)))
 
     if sum(len(notice.payload) for notice in notices) > MAX_ENCODED_IN_LOOP:
         return await asyncio.to_thread(encode)
