@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.http.responses import JsonResponse, next_cursor, read_ledger, services_of
+from ductile.http.responses import JsonResponse, read_ledger, services_of, split_page
 from ductile.store.access import audit
 
 if TYPE_CHECKING:
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 async def list_audit_entries(request: Request, query: AuditQuery) -> Response:
     """`GET /audit`: List administrative actions and failed logins, newest first."""
-    entries = await read_ledger(
+    found = await read_ledger(
         services_of(request),
         lambda tx: audit.list_entries(
             tx,
-            limit=query.limit,
+            limit=query.limit + 1,
             before=query.before,
             actor=query.actor,
             action=query.action,
             since=query.since,
         ),
     )
-    return JsonResponse({"entries": entries, "cursor": next_cursor(entries, query.limit, "id")})
+    entries, cursor = split_page(found, query.limit, "id")
+    return JsonResponse({"entries": entries, "cursor": cursor})
