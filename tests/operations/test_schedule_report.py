@@ -29,6 +29,18 @@ def listed(work: SchedulerHarness, ledger: Any = "own") -> dict[str, Any]:
     return row
 
 
+def fires(work: SchedulerHarness, count: int) -> list[dict[str, Any]]:
+    compiled = work.compiled()
+    [schedule] = schedule_report.find(compiled, "echo")
+    now = work.clock.now()
+    return list(schedule_report.next_fires(schedule, compiled, work.ledger, now, count))
+
+
+def explained(work: SchedulerHarness) -> list[dict[str, Any]]:
+    [schedule] = work.compiled().schedules
+    return schedule_report.explain(schedule, work.ledger, work.clock.now())
+
+
 def test_an_entry_shows_its_rule_its_next_run_and_its_last(make_scheduler: Make) -> None:
     work = make_scheduler({"every": "5m"})
     work.run(HOUR)
@@ -124,19 +136,117 @@ def test_an_open_breaker_shows(make_scheduler: Make) -> None:
 
 def test_the_coming_fires_are_those_that_then_come(make_scheduler: Make) -> None:
     work = make_scheduler({"cron": "*/20 * * * *", "jitter": "2m"})
-    [schedule] = schedule_report.find(work.compiled(), "echo")
-    expected = [
-        row["slot"]
-        for row in schedule_report.next_fires(schedule, work.ledger, work.clock.now(), 12)
-    ]
+    coming = fires(work, 12)
+    assert {(row["exact"], row["depends_on"]) for row in coming} == {(True, None)}
     work.run(5 * HOUR)
-    assert work.fires()[:12] == expected
+    assert work.fires()[:12] == [row["slot"] for row in coming]
+
+
+def test_only_the_first_fire_of_an_every_entry_is_exact(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "1h", "jitter": "10m"})
+    work.run(HOUR)
+    first, *later = fires(work, 4)
+    assert (first["exact"], first["depends_on"]) == (True, None)
+    assert {row["depends_on"] for row in later} == {"the end of the run before, ±5m"}
+    assert not any(row["exact"] for row in later)
+    work.clock.advance(HOUR / 2)
+    work.run(HOUR)
+    assert first["slot"] in work.fires()
+
+
+def test_no_fire_of_an_every_entry_is_exact_while_it_runs(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "1h"})
+    work.tick()
+    work.claim()
+    assert {row["depends_on"] for row in fires(work, 2)} == {"the end of the run before"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "first"),
+    [
+        # The first attempt, of 10:00, failed at once; the breaker is open until 10:30.
+        ({"every": "1m"}, "2026-02-08T10:30:00.000000Z"),
+        ({"every": "4h"}, "2026-02-08T14:00:00.000000Z"),
+        ({"cron": "*/25 * * * *"}, "2026-02-08T10:50:00.000000Z"),
+        ({"cron": "*/30 * * * *"}, "2026-02-08T10:30:00.000000Z"),
+    ],
+    ids=str,
+)
+def test_open_breaker_delays_the_next_run(
+    make_scheduler: Make, rule: dict[str, str], first: str
+) -> None:
+    work = make_scheduler({"at": "2026-02-08T10:00:00Z"}, circuit_breaker={"threshold": 1})
+    work.run(0, outcome=BAD)
+    work.site.settings["plugins"]["echo"]["schedules"] = [{"id": "b", **rule}]
+    work.reload()
+    if rule == {"every": "4h"}:
+        work.ledger.write(
+            lambda tx: tx.run(
+                "move_entry",
+                plugin="echo",
+                schedule_id="b",
+                last_fire=None,
+                last_fired_at="2026-02-08T10:00:00.000000Z",
+                last_passed=None,
+                exhausted=0,
+            )
+        )
+    work.clock.advance(60)
+    row = listed(work)
+    assert (row["state"], row["next_run"]) == ("breaker_open", first)
+    assert "no scheduled run until 2026-02-08 10:30:00" in row["reason"]
+    coming = fires(work, 2)
+    assert (coming[0]["fires_at"], coming[0]["exact"]) == (first, True)
+    assert coming[1]["depends_on"] == "whether the probe of the breaker succeeds"
+    work.run(5 * HOUR)
+    assert work.fires(id="b")
+    decided = [slot["created_at"] for slot in work.slots(id="b") if slot["job_id"]]
+    assert first <= decided[0] <= first.replace(":00.000000Z", ":59.999999Z")
+
+
+@pytest.mark.parametrize(
+    ("limits", "next_run"),
+    [
+        ({"only_between": "12:00-14:00"}, "2026-02-08T12:00:00.000000Z"),
+        ({"not_on": ["sunday"]}, "2026-02-09T00:00:00.000000Z"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("rule", [{"every": "1h"}, {"cron": "0 * * * *"}], ids=str)
+def test_closed_window_delays_the_next_run_and_is_noted(
+    make_scheduler: Make, rule: dict[str, str], limits: dict[str, Any], next_run: str
+) -> None:
+    """The tests begin on a Sunday at ten."""
+    work = make_scheduler({**rule, **limits})
+    row = listed(work)
+    assert (row["state"], row["next_run"]) == ("active", next_run)
+    reason = "not on this day of the week" if "not_on" in limits else "outside its window"
+    until = next_run[:19].replace("T", " ")
+    assert row["reason"] == f"{reason} until {until}+00:00"
+    work.run(15 * HOUR)
+    assert work.fires()[0] == next_run
+
+
+def test_run_that_waits_for_its_window_is_explained(make_scheduler: Make) -> None:
+    work = make_scheduler({"every": "1h", "only_between": "08:00-11:30"})
+    work.run(2 * HOUR)
+    rows = explained(work)
+    assert [(row["slot"][11:16], row["fired"]) for row in rows] == [
+        ("10:00", True),
+        ("11:00", True),
+        ("12:00", False),
+    ]
+    assert rows[-1]["reason"] == "window"
+    assert rows[-1]["why"] == "outside its window until 2026-02-09 08:00:00+00:00"
+    work.run(21 * HOUR)
+    assert {row["reason"] for row in explained(work)} == {None}
 
 
 def test_the_coming_fires_show_the_local_time(make_scheduler: Make) -> None:
     work = make_scheduler({"cron": "0 9 * * *", "timezone": "America/New_York"})
-    [schedule] = schedule_report.find(work.compiled(), "echo")
-    rows = list(schedule_report.next_fires(schedule, None, work.clock.now(), 40))
+    compiled = work.compiled()
+    [schedule] = schedule_report.find(compiled, "echo")
+    rows = list(schedule_report.next_fires(schedule, compiled, None, work.clock.now(), 40))
     assert len(rows) == 40
     assert {row["local"][11:16] for row in rows} == {"09:00"}
     # Over the spring change the same local hour is another instant.

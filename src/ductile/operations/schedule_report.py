@@ -13,24 +13,28 @@ from itertools import islice, takewhile
 from typing import Any
 
 from ductile.clock import from_text, to_text
+from ductile.config.models.units import format_duration
 from ductile.core.schedules import cron
+from ductile.core.schedules.breaker import Breaker, blocked_until
+from ductile.core.schedules.breaker import State as BreakerState
 from ductile.core.schedules.decide import (
     Anchors,
     Cron,
+    Every,
+    Monthly,
     Reason,
     Run,
     Schedule,
     due,
-    next_due,
+    nominal_due,
     preview,
 )
 from ductile.engine.config.compile_schedules import described
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
 from ductile.store import schedules
+from ductile.store.breakers import load_breaker
 from ductile.store.engines.api import Ledger, Tx
-
-Key = tuple[str, str]
 
 WHY = {
     Reason.RUNNING: "a poll of the plugin was queued or running",
@@ -69,15 +73,21 @@ class _History:
 
     def __init__(self, tx: Tx | None, now: datetime, boot: datetime | None) -> None:
         self._tx, self._now, self._boot = tx, now, boot
-        breakers = tx.dicts("breakers", plugin=None) if tx else []
-        self.breakers: dict[Key, dict[str, Any]] = {
-            (row["plugin"], row["command"]): row for row in breakers
-        }
 
     def anchors(self, schedule: Schedule) -> Anchors:
         boot = self._boot or self._now
         known = schedules.preview_entry(self._tx, schedule, boot, self._now) if self._tx else None
         return known or Anchors(first_seen=self._now, boot=boot)
+
+    def breaker(self, schedule: Schedule) -> Breaker:
+        if self._tx is None:
+            return Breaker()
+        return load_breaker(self._tx, schedule.plugin, schedule.command)
+
+    def has_outstanding(self, schedule: Schedule) -> bool:
+        """Whether a job of the entry is queued or running."""
+        key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
+        return self._tx is not None and bool(self._tx.all("entry_outstanding", **key))
 
     def last_refusal(self, schedule: Schedule, anchors: Anchors) -> str | None:
         """Why the newest occurrence did not fire, if it is later than the last fire."""
@@ -121,10 +131,14 @@ def _row(
     unready: Mapping[str, str],
     now: datetime,
 ) -> dict[str, Any]:
-    anchors = history.anchors(schedule)
-    state, why = _state(history, schedule, anchors, compiled, unready)
+    anchors, breaker = history.anchors(schedule), history.breaker(schedule)
+    blocked_until = _blocked_until(breaker, schedule, compiled, now)
+    state, why = _state(breaker, schedule, anchors, compiled, unready)
+    if blocked_until is not None and state == "breaker_open":
+        why = f"{why}; no scheduled run until {_local_time(schedule, blocked_until)}"
     idle = state in ("paused", "exhausted")
-    next_run = None if idle else _next_run(schedule, anchors, now)
+    next_run = None if idle else _next_run(schedule, anchors, now, blocked_until)
+    why = why or _closed_window(schedule, now) or history.last_refusal(schedule, anchors)
     return {
         "plugin": schedule.plugin,
         "schedule": schedule.id,
@@ -135,21 +149,44 @@ def _row(
         "last_fire": to_text(anchors.last_fired_at) if anchors.last_fired_at else None,
         "last_success": to_text(anchors.last_success_at) if anchors.last_success_at else None,
         "state": state,
-        "reason": why or history.last_refusal(schedule, anchors),
+        "reason": why,
     }
 
 
-def _next_run(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
-    """When the entry fires next or should have; a missed cron occurrence does not fire."""
-    if isinstance(schedule.rule, Cron):
-        decision = due(schedule, anchors, now)
-        if not decision.fires:
-            anchors = decision.anchors
-    return next_due(schedule, anchors, now)
+def _next_run(
+    schedule: Schedule, anchors: Anchors, now: datetime, blocked_until: datetime | None
+) -> datetime | None:
+    """When the entry fires next, or should have: not while its breaker is open or its window is
+    closed; a missed cron occurrence does not fire."""
+    if blocked_until is None:
+        overdue = due(schedule, anchors, now).fires
+        if overdue:
+            return overdue[0].due
+    first = next(preview(schedule, anchors, now, 1, blocked_until), None)
+    return first.due if first else None
+
+
+def _blocked_until(
+    breaker: Breaker, schedule: Schedule, compiled: CompiledConfig, now: datetime
+) -> datetime | None:
+    return blocked_until(breaker, now, compiled.tx_config.breaker(schedule.plugin))
+
+
+def _closed_window(schedule: Schedule, now: datetime) -> str | None:
+    """That the window is closed now, and until when."""
+    window = schedule.window
+    if window is None or window.contains(now):
+        return None
+    reason = Reason.WEEKDAY if window.bars_day(now) else Reason.WINDOW
+    return f"{WHY[reason]} until {_local_time(schedule, window.next_start(now))}"
+
+
+def _local_time(schedule: Schedule, moment: datetime) -> str:
+    return moment.astimezone(schedule.zone).isoformat(sep=" ", timespec="seconds")
 
 
 def _state(
-    history: _History,
+    breaker: Breaker,
     schedule: Schedule,
     anchors: Anchors,
     compiled: CompiledConfig,
@@ -165,41 +202,61 @@ def _state(
         return "refused", refusal.reason if refusal else "no such plugin"
     if plugin in unready:
         return "unhealthy", unready[plugin]
-    breaker = history.breakers.get((plugin, schedule.command))
-    if breaker is not None and breaker["state"] != "closed":
-        return f"breaker_{breaker['state']}", f"{breaker['failure_count']} failures in a row"
+    if breaker.state is not BreakerState.CLOSED:
+        return f"breaker_{breaker.state}", f"{breaker.failure_count} failures in a row"
     return "active", None
 
 
 def next_fires(
     schedule: Schedule,
+    compiled: CompiledConfig,
     ledger: Ledger | None,
     now: datetime,
     count: int,
     boot: datetime | None = None,
-) -> Iterator[dict[str, str]]:
-    """The next `count` fires of an entry if nothing keeps it from firing."""
+) -> Iterator[dict[str, Any]]:
+    """The next `count` fires of an entry by what is known now, and which of the times are exact."""
 
-    def work(tx: Tx | None) -> Anchors:
-        return _History(tx, now, boot).anchors(schedule)
+    def work(tx: Tx | None) -> tuple[Anchors, Breaker, bool]:
+        history = _History(tx, now, boot)
+        return (
+            history.anchors(schedule),
+            history.breaker(schedule),
+            history.has_outstanding(schedule),
+        )
 
-    anchors = ledger.read(work) if ledger else work(None)
-    return (_fire(schedule, run) for run in preview(schedule, anchors, now, count))
+    anchors, breaker, outstanding = ledger.read(work) if ledger else work(None)
+    until = _blocked_until(breaker, schedule, compiled, now)
+    for place, run in enumerate(preview(schedule, anchors, now, count, until)):
+        yield _fire(schedule, run, _uncertainty(schedule, breaker, place, outstanding))
+
+
+def _uncertainty(schedule: Schedule, breaker: Breaker, place: int, outstanding: bool) -> str | None:
+    """On what the time of the fire at this place depends; None if it is exact."""
+    if breaker.state is BreakerState.HALF_OPEN or (
+        breaker.state is BreakerState.OPEN and place > 0
+    ):
+        return "whether the probe of the breaker succeeds"
+    if not isinstance(schedule.rule, Every | Monthly) or (place == 0 and not outstanding):
+        return None
+    spread = f", ±{format_duration(schedule.jitter / 2)}" if schedule.jitter else ""
+    return f"the end of the run before{spread}"
 
 
 def next_fires_of_all(
     entries: list[Schedule],
+    compiled: CompiledConfig,
     ledger: Ledger,
     now: datetime,
     count: int,
     boot: datetime | None = None,
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """The next `count` fires of all `entries` together."""
-    each = [next_fires(entry, ledger, now, count, boot) for entry in entries]
+    each = [next_fires(entry, compiled, ledger, now, count, boot) for entry in entries]
     return list(islice(merge(*each, key=lambda fire: fire["fires_at"]), count))
 
 
-def _fire(schedule: Schedule, run: Run) -> dict[str, str]:
+def _fire(schedule: Schedule, run: Run, depends_on: str | None) -> dict[str, Any]:
     local = run.due.astimezone(schedule.zone)
     return {
         "schedule": _name(schedule),
@@ -207,6 +264,8 @@ def _fire(schedule: Schedule, run: Run) -> dict[str, str]:
         "local": local.isoformat(timespec="seconds"),
         "zone": f"{schedule.zone} ({local.tzname()})",
         "slot": to_text(run.slot),
+        "exact": depends_on is None,
+        "depends_on": depends_on,
     }
 
 
@@ -214,7 +273,7 @@ def explain(
     schedule: Schedule, ledger: Ledger, now: datetime, *, back: timedelta = timedelta(days=1)
 ) -> list[dict[str, Any]]:
     """Every occurrence of the last `back`, and every one decided in that time, with the reason if
-    it did not fire."""
+    it did not fire; also one that waits for its window to open."""
     since = now - back
 
     def work(tx: Tx) -> tuple[list[dict[str, Any]], Anchors | None]:
@@ -229,6 +288,10 @@ def explain(
             explained.setdefault(
                 slot, {**_BLANK, "slot": slot, "reason": "not_running", "why": NO_GATEWAY}
             )
+        waiting = nominal_due(schedule, anchors, now)
+        if waiting is not None and waiting >= since:
+            slot = to_text(waiting)
+            explained.setdefault(slot, _explain_waiting(schedule, slot, now))
     newest = sorted(explained)[-MOST_OCCURRENCES:]
     return [
         {"schedule": _name(schedule), **explained[slot], "local": _local(schedule, slot)}
@@ -249,6 +312,13 @@ def _explain_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "why": _describe_reason(row["reason"]) if row["reason"] else None,
         "decided_at": row["created_at"],
     }
+
+
+def _explain_waiting(schedule: Schedule, slot: str, now: datetime) -> dict[str, Any]:
+    """An occurrence that fires when its window opens."""
+    assert schedule.window is not None
+    reason = Reason.WEEKDAY if schedule.window.bars_day(now) else Reason.WINDOW
+    return {**_BLANK, "slot": slot, "reason": reason.value, "why": _closed_window(schedule, now)}
 
 
 def _local(schedule: Schedule, slot: str) -> str:

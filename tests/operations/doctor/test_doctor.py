@@ -123,7 +123,7 @@ def test_a_file_that_is_not_sealed_does_not_hide_the_rest(place: Site) -> None:
 
 def test_warnings_of_the_configuration(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"cron": "* * * * *", "catch_up": "run_all"}])
-    assert find_one(examine(place), "only to schedules with").severity is WARNING
+    assert find_one(examine(place), "`run_all` to those with `every`").severity is WARNING
 
 
 def with_token(site: Site, listen: str) -> None:

@@ -68,9 +68,9 @@ def _reminder_row(row: Json) -> tuple[Any, ...]:
 def next_fires(context: CommandContext, name: str, count: int) -> None:
     """Show the next fire times of a plugin's schedules.
 
-    With NAME/ID, those of one schedule. The times assume that nothing delays a job and, for
-    `every`, that each run ends at once. Without a running gateway they are the times of a
-    gateway that starts now.
+    With NAME/ID, those of one schedule. A time that can change is marked with what it depends on:
+    `every` counts from the end of the run before. Without a running gateway they are the times of
+    a gateway that starts now.
     """
     with context.target.open_reader() as api:
         page = api.get("/scheduler/next", name=name, count=count)
@@ -86,9 +86,15 @@ def _block_reasons(api: GatewayApi, name: str) -> list[str]:
 
 def _show_fires(page: Json) -> None:
     output.print_table(
-        ("local time", "zone", "utc", "schedule"),
+        ("local time", "zone", "utc", "schedule", "depends on"),
         (
-            (fire["local"].replace("T", " "), fire["zone"], fire["fires_at"], fire["schedule"])
+            (
+                fire["local"].replace("T", " "),
+                fire["zone"],
+                fire["fires_at"],
+                fire["schedule"],
+                fire["depends_on"],
+            )
             for fire in page["fires"]
         ),
         empty="\n".join(["no fire times", *page["held"]]),

@@ -142,6 +142,14 @@ def allow(
     return True, replace(breaker, probe_job_id=job_id), transition
 
 
+def blocked_until(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> datetime | None:
+    """When an open breaker lets the next job pass; None if it does so now."""
+    if breaker.state is not State.OPEN or _cooled_down(breaker, now, policy):
+        return None
+    assert breaker.opened_at is not None
+    return breaker.opened_at + timedelta(seconds=policy.reset_after)
+
+
 def reset(breaker: Breaker) -> tuple[Breaker, Transition | None]:
     """Reset by an operator: closed, with a count of zero."""
     fresh = Breaker(breaker.state, last_job_id=breaker.last_job_id)

@@ -75,6 +75,7 @@ __all__ = [
     "held",
     "next_due",
     "next_look",
+    "nominal_due",
     "preview",
     "started",
 ]
@@ -246,6 +247,18 @@ def next_due(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | 
     return run.due
 
 
+def nominal_due(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
+    """When a run that waits for its window would be due without it; None if none waits for it.
+
+    Of `cron`, none waits: an occurrence outside the window is skipped.
+    """
+    window = schedule.window
+    if isinstance(schedule.rule, Cron) or anchors.paused or window is None or window.contains(now):
+        return None
+    run = next(runs(replace(schedule, window=None), _steadied(schedule, anchors, now)), None)
+    return run.slot if run is not None and run.due <= now else None
+
+
 def next_look(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime | None:
     """As `next_due` after a round at `now`, with a short wait for held occurrences."""
     upcoming = next_due(schedule, anchors, now)
@@ -256,12 +269,25 @@ def next_look(schedule: Schedule, anchors: Anchors, now: datetime) -> datetime |
     return now + min(interval, _PATIENCE)
 
 
-def preview(schedule: Schedule, anchors: Anchors, now: datetime, count: int) -> Iterator[Run]:
-    """The next fires, with `due` as the time of each. Assumes that nothing holds them back and that
-    jobs of an `every` entry end at once: a later end moves the following fires.
+def preview(
+    schedule: Schedule,
+    anchors: Anchors,
+    now: datetime,
+    count: int,
+    blocked_until: datetime | None = None,
+) -> Iterator[Run]:
+    """The next fires, with `due` as the time of each. Assumes that nothing holds them back after
+    `blocked_until`, the end of an open breaker, and that jobs of an `every` entry end at once: a
+    later end moves the following fires.
     """
     if anchors.paused:
         return
+    if blocked_until is not None and blocked_until > now:
+        now = blocked_until
+        if isinstance(schedule.rule, Cron):
+            # Occurrences until then are skipped; those of other rules stay due.
+            last = max(filter(None, (anchors.last_passed, now - timedelta(microseconds=1))))
+            anchors = replace(anchors, last_passed=last)
     barren = 0
     while count > 0 and barren < _PREVIEW_PATIENCE:
         decision = due(schedule, anchors, now)

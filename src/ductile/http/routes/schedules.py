@@ -59,12 +59,13 @@ def _without_payload(reminder: dict[str, Any]) -> dict[str, Any]:
 
 
 async def list_next_fires(request: Request, query: NextFireQuery) -> Response:
-    """`GET /scheduler/next`: List the exact times of the coming fires."""
+    """`GET /scheduler/next`: List the coming fires, and which of the times are exact."""
     services = services_of(request)
     entries = schedule_report.find(services.compiled, query.name)
     fires = await asyncio.to_thread(
         schedule_report.next_fires_of_all,
         entries,
+        services.compiled,
         services.ledger,
         services.clock.now(),
         query.count,

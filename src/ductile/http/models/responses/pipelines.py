@@ -265,6 +265,10 @@ class FireModel(ResponseModel):
     local: str
     zone: str
     slot: str
+    exact: bool
+    """Whether the schedule fires at this time if nothing holds it back."""
+    depends_on: str | None
+    """What can change the time; null if it is exact."""
 
 
 class FiresModel(ResponseModel):
