@@ -18,6 +18,15 @@ from tests.cli.runner import CliRunner
 from tests.postgres import Server
 
 
+def test_status_shows_the_stored_state_of_a_plugin(cli: CliRunner) -> None:
+    answer = '{"status": "ok", "result": 1, "state_updates": {"cursor": 7, "api_key": "hidden"}}'
+    cli.plugin("keeps", f"echo '{answer}'")
+    assert cli("run", "keeps").code == 0
+    shown = cli("status").out
+    assert '{"cursor": 7, "api_key": "[REDACTED]"}' in shown
+    assert "hidden" not in shown
+
+
 class TestWithoutALedger:
     def test_status_creates_no_ledger(self, cli: CliRunner) -> None:
         page = cli("system", "status", "--json").json

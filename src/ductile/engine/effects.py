@@ -30,6 +30,7 @@ class EffectHandler:
         for drop in effects.drops:
             job_logging.log_deduplicated(self._log, drop)
         if effects.notices:
+            job_logging.log_breakers(self._log, effects.notices)
             services.notice_bus.publish_commit(effects.notices)
             if services.is_only_writer:
                 services.notice_bus.append(effects.notices)

@@ -8,6 +8,8 @@ from typing import Any
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import INIT
+from ductile.core.jobs.limits import document
+from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.operations.plugin_health import HealthCheck
 from ductile.store.engines.api import Ledger, Tx
@@ -15,20 +17,31 @@ from ductile.store.jobs.read import count_jobs
 
 OFFERED = "available"
 MOST_BREAKERS = 1000
+MAX_STATE_SHOWN = 4096
+"""Bytes; a larger state of a plugin is not shown: `system plugin-facts` shows all of it."""
 MOST_RUNNING = 1000
 """Running jobs that are considered when explaining why others are queued."""
 
 
-def plugins(compiled: CompiledConfig, unready: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every plugin that was found or configured, with its state and the reason for it."""
+def plugins(
+    compiled: CompiledConfig,
+    unready: Mapping[str, str],
+    tripped: Sequence[Mapping[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """Every plugin that was found or configured, with its state and the reason for it.
+
+    `tripped` are the breakers that are not closed; the reason of a ready plugin describes them.
+    """
     rows = []
     for name, plugin in compiled.registry.plugins.items():
         reason = unready.get(name)
+        breakers = [row for row in tripped if row["plugin"] == name]
         rows.append(
             {
                 "name": name,
                 "state": "unhealthy" if reason else "ready",
-                "reason": reason,
+                "reason": reason or _describe_breakers(breakers),
+                "breakers": breakers,
                 "version": plugin.manifest.version,
                 "protocol": plugin.manifest.protocol,
                 "commands": {c.name: c.type for c in plugin.manifest.commands},
@@ -61,6 +74,23 @@ def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
     }
 
 
+def _describe_breakers(tripped: Sequence[Mapping[str, Any]]) -> str | None:
+    texts = [
+        f"the breaker of {row['command']} is {row['state']}: "
+        f"{row['failure_count']} failures in a row"
+        for row in tripped
+    ]
+    return "; ".join(texts) or None
+
+
+def list_plugins(
+    compiled: CompiledConfig, unready: Mapping[str, str], ledger: Ledger
+) -> list[dict[str, Any]]:
+    """As `plugins`, with the breakers of the ledger."""
+    tripped = ledger.read(lambda tx: tripped_breakers(tx, compiled, MOST_BREAKERS))
+    return plugins(compiled, unready, tripped)
+
+
 def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> list[dict[str, Any]]:
     """The breakers that are not closed, the first opened first.
 
@@ -78,13 +108,15 @@ def status(
     ledger: Ledger | None,
     checks: Mapping[str, HealthCheck],
 ) -> dict[str, Any]:
-    """Plugin states, health, queue depth and last runs."""
-    last = {}
+    """Plugins with their health, breakers, stored state and last runs, and the queue depth."""
+    last, stored, every = {}, {}, plugins(compiled, unready)
     waiting = running = 0
     if ledger is not None:
         waiting, running = count_jobs(ledger)
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
-    rows = [row for row in plugins(compiled, unready) if row["state"] != OFFERED]
+        stored = ledger.read(lambda tx: _read_states(tx, compiled))
+        every = list_plugins(compiled, unready, ledger)
+    rows = [row for row in every if row["state"] != OFFERED]
     for row in rows:
         check = checks.get(row["name"])
         row["health"] = (
@@ -97,7 +129,23 @@ def status(
             }
         )
         row["last_run"] = last.get(row["name"])
+        row["plugin_state"] = stored.get(row["name"])
     return {"queue_depth": waiting, "running": running, "plugins": rows}
+
+
+def _read_states(tx: Tx, compiled: CompiledConfig) -> dict[str, dict[str, Any]]:
+    """What plugins have stored between jobs, redacted; of a large state only its size."""
+    found = {}
+    for name, size, text, updated_at in tx.all("plugin_states", most=MAX_STATE_SHOWN):
+        value = None if text is None else document(text)
+        # Secrets in a text that a script wrote and that is not an object have no names.
+        shown = hide_secret_keys(value) if isinstance(value, dict) else None
+        found[name] = {
+            "bytes": size,
+            "updated_at": updated_at,
+            "value": compiled.redactor.document(shown),
+        }
+    return found
 
 
 @dataclass(frozen=True, slots=True)

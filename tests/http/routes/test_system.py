@@ -94,6 +94,52 @@ def test_root_shows_name_and_version(served) -> None:
     assert found["version"]
 
 
+def test_open_breaker_is_shown_and_logged(
+    site: Site, serve, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    site.settings["service"]["log_level"] = "warn"
+    site.plugin(
+        "bad",
+        "exit 78",
+        schedules=[{"every": "50ms"}],
+        circuit_breaker={"threshold": 2, "reset_after": "1h"},
+    )
+    served = serve()
+    for path in ("/plugins", "/system/status"):
+        [row] = until(
+            lambda path=path: [row for row in served.get(path).json["plugins"] if row["breakers"]]
+        )
+        assert (row["name"], row["state"]) == ("bad", "ready")
+        assert row["reason"] == "the breaker of poll is open: 2 failures in a row"
+        [breaker] = row["breakers"]
+        assert (breaker["command"], breaker["state"]) == ("poll", "open")
+    assert served.get("/plugin/bad").json["breakers"] == [breaker]
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    [logged] = [line for line in lines if line["message"].startswith("breaker ")]
+    assert (logged["message"], logged["level"]) == ("breaker open", "warn")
+    assert (logged["plugin"], logged["command"], logged["failures"]) == ("bad", "poll", 2)
+
+
+def test_status_shows_the_stored_state_of_plugins_redacted(site: Site, serve) -> None:
+    state = '{"cursor": 7, "oauth": {"refresh_token": "hidden"}}'
+    answer = f'{{"status": "ok", "result": 1, "state_updates": {state}}}'
+    site.plugin("keeps", f"cat >/dev/null; echo '{answer}'")
+    site.plugin("echo", OK)
+    large = f'{{"status": "ok", "result": 1, "state_updates": {{"x": "{"y" * 5000}"}}}}'
+    site.plugin("large", f"cat >/dev/null; echo '{large}'")
+    served = serve()
+    for name in ("keeps", "echo", "large"):
+        assert served.running.run(name)["status"] == "succeeded"
+    rows = {
+        row["name"]: row["plugin_state"] for row in served.get("/system/status").json["plugins"]
+    }
+    assert rows["keeps"]["value"] == {"cursor": 7, "oauth": {"refresh_token": "[REDACTED]"}}
+    assert rows["keeps"]["updated_at"]
+    assert rows["echo"] is None
+    assert rows["large"]["value"] is None
+    assert rows["large"]["bytes"] > 5000
+
+
 def test_healthz_has_the_documented_keys(served) -> None:
     assert served.get("/healthz").json.keys() >= {
         "status",

@@ -1,10 +1,14 @@
-"""Log lines for settled attempts and deduplicated jobs."""
+"""Log lines for settled attempts, deduplicated jobs and circuit breakers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import orjson
+
 from ductile.log import Logger
 from ductile.model import JobStatus, Settlement
-from ductile.store.engines.api import DedupeDrop
+from ductile.store.engines.api import DedupeDrop, StoredNotice
 
 STDERR_LOGGED = 4096
 """Maximum number of characters; `job_log` contains all of it."""
@@ -38,6 +42,22 @@ def log_deduplicated(log: Logger, drop: DedupeDrop) -> None:
         dedupe_key=drop.dedupe_key,
         submitted_by=drop.submitted_by,
     )
+
+
+def log_breakers(log: Logger, notices: Iterable[StoredNotice]) -> None:
+    """Log the state changes of circuit breakers among these notices."""
+    for notice in notices:
+        if notice.topic == "breakers":
+            change = orjson.loads(notice.payload)
+            log.log(
+                "warn" if change["to_state"] == "open" else "info",
+                f"breaker {change['to_state']}",
+                plugin=change["plugin"],
+                command=change["command"],
+                job_id=change["job_id"],
+                reason=change["reason"],
+                failures=change["failure_count"],
+            )
 
 
 def _describe(settlement: Settlement) -> tuple[str, str]:

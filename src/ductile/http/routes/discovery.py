@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -17,7 +18,9 @@ from ductile.plugins.manifest import Command
 async def show_plugin(request: Request) -> Response:
     """`GET /plugin/{plugin}`: Show the state of a plugin, and its commands with their schemas."""
     services, name = services_of(request), request.path_params["plugin"]
-    rows = status.plugins(services.compiled, services.unready)
+    rows = await asyncio.to_thread(
+        status.list_plugins, services.compiled, services.unready, services.ledger
+    )
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:
         raise NotFound(f"there is no plugin {name!r}")

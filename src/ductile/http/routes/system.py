@@ -80,7 +80,10 @@ async def show_overview(request: Request) -> Response:
 async def list_plugins(request: Request) -> Response:
     """`GET /plugins`: List every plugin that was found or configured, and why one cannot run."""
     services = services_of(request)
-    return JsonResponse({"plugins": status.plugins(services.compiled, services.unready)})
+    rows = await asyncio.to_thread(
+        status.list_plugins, services.compiled, services.unready, services.ledger
+    )
+    return JsonResponse({"plugins": rows})
 
 
 async def view_config(request: Request) -> Response:

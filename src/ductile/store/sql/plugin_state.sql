@@ -1,6 +1,12 @@
 -- name: state_of
 SELECT state FROM plugin_state WHERE plugin_name = :plugin;
 
+-- name: plugin_states
+-- Every state that is not empty; of one with more bytes than `most` only the size.
+SELECT plugin_name, octet_length(state), CASE WHEN octet_length(state) <= :most THEN state END,
+       updated_at
+FROM plugin_state WHERE state <> '{}' ORDER BY plugin_name;
+
 -- name: state_for_update
 SELECT state FROM plugin_state WHERE plugin_name = :plugin @for_update@;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from typing import Any
 
@@ -101,6 +102,20 @@ def _show_status(page: dict[str, Any]) -> None:
         ),
         empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
     )
+    stored = [row for row in page["plugins"] if row["plugin_state"]]
+    if stored:
+        output.print_line()
+        output.print_table(
+            ("plugin", "updated", "stored state"), [_state_columns(row) for row in stored]
+        )
+
+
+def _state_columns(row: dict[str, Any]) -> tuple[str, str | None, str]:
+    state = row["plugin_state"]
+    text = json.dumps(state["value"], ensure_ascii=False)
+    if state["value"] is None:
+        text = f"{state['bytes']} bytes: ductile system plugin-facts {row['name']}"
+    return row["name"], output.format_time(state["updated_at"]), output.clip(text, MAX_NOTE_LENGTH)
 
 
 def _health_columns(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:

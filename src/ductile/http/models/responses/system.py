@@ -61,6 +61,8 @@ class PluginModel(ResponseModel):
     """The type of each command."""
     uses: str | None = OMITTED
     parallelism: int | None = OMITTED
+    breakers: list[dict[str, Any]] = OMITTED
+    """Circuit breakers that are not closed."""
     path: str | None
     description: str = OMITTED
 
@@ -93,6 +95,8 @@ class PluginDetailModel(ResponseModel):
     commands: list[CommandModel]
     uses: str | None = OMITTED
     parallelism: int | None = OMITTED
+    breakers: list[dict[str, Any]] = OMITTED
+    """Circuit breakers that are not closed."""
     path: str | None
     description: str = OMITTED
 
@@ -115,11 +119,21 @@ class LastRunModel(ResponseModel):
     last_error: str | None
 
 
+class StoredStateModel(ResponseModel):
+    """What a plugin has stored between jobs."""
+
+    bytes: int
+    updated_at: str | None
+    value: Any
+    """Redacted; null if it is large."""
+
+
 class PluginStatusModel(PluginModel):
     """A plugin with its health and last run."""
 
     health: CheckupModel | None
     last_run: LastRunModel | None
+    plugin_state: StoredStateModel | None
 
 
 class StatusModel(ResponseModel):
