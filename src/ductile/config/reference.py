@@ -52,7 +52,8 @@ gateway reads the files with; `ductile config schema` prints the same as JSON Sc
 
 A duration is `500ms`, `30s`, `5m`, `2h`, `30d`, `1w` or a combination (`1h30m`); a size is `64KB`
 or `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` in a value are replaced by environment
-variables. Relative paths are relative to the directory of `config.yaml`.
+variables; a default may contain references, and `$${` writes a literal `${`. Relative paths are
+relative to the directory of `config.yaml`.
 
 An `.env` file has lines of the form `NAME=value`, optionally after `export`, and `#` comments. A
 quoted value ends at the closing quote; only a comment may follow. An unquoted value ends before a

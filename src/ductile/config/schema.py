@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {
     "type": "string",
-    "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
+    "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-.*)?\}",
     "description": "An environment variable: ${NAME} or ${NAME:-default}.",
 }
 _SECTIONS = (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ductile.config.loader.dotenv import parse
-from ductile.config.loader.interpolate import Variables
+from ductile.config.loader.interpolate import Variables, names_in
 from ductile.config.loader.nodes import Location, ScalarNode
 from ductile.config.loader.yaml import compose
 from tests.config.conftest import ConfigDir, location, no_deadline, only
@@ -15,7 +15,7 @@ from tests.config.conftest import ConfigDir, location, no_deadline, only
 HERE = Location("f", 1, 1)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
 DEFAULTS = st.none() | st.text(
-    st.characters(exclude_characters="}\r\n", codec="utf-8"), max_size=20
+    st.characters(exclude_characters="$}\r\n", codec="utf-8"), max_size=20
 )
 REFERENCES = st.builds(
     lambda name, default: f"${{{name}}}" if default is None else f"${{{name}:-{default}}}",
@@ -65,6 +65,70 @@ def expand(source: str, **values: str) -> str:
 
 def test_default_replaces_unset_and_empty_variables() -> None:
     assert expand("${A:-x} ${B:-y}", B="") == "x y"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [({}, "<z>"), ({"B": "b"}, "<b>"), ({"A": "a"}, "<a>"), ({"A": "a", "B": "b"}, "<a>")],
+)
+def test_default_may_contain_references(values: dict[str, str], expected: str) -> None:
+    assert expand("<${A:-${B:-z}}>", **values) == expected
+
+
+def test_several_references_in_a_default() -> None:
+    source = "${URL:-http://${HOST:-localhost}:${PORT:-80}/${PATH_:-}}"
+    assert expand(source, HOST="h") == "http://h:80/"
+
+
+def test_only_references_that_are_used_must_be_set() -> None:
+    variables = Variables()
+    concealed, _ = variables.conceal("${A:-${B}} ${C:-${D}}", "f")
+    expansion = variables.expand(ScalarNode(concealed, HERE), {"A": "a"})
+    assert (expansion.text, expansion.used, expansion.missing) == ("a ", (("A", "a"),), ("D",))
+
+
+def test_variables_of_nested_references_are_named() -> None:
+    assert names_in("${A:-${B:-${C}}${B}} $${D} ${E") == ("A", "B", "C")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("$${A}", "${A}"),
+        ("$${A:-x} ${A:-x}", "${A:-x} x"),
+        ("cost: $${", "cost: ${"),
+        ("$$${A}", "$${A}"),
+        ("$A $$ $", "$A $$ $"),
+        ("${A:-$${B}", "${B"),
+    ],
+)
+def test_doubled_dollar_sign_writes_a_literal_reference(source: str, expected: str) -> None:
+    assert expand(source) == expected
+
+
+def test_escaped_references_cause_no_warning(config_dir: ConfigDir) -> None:
+    text = 'plugins: {p: {config: {a: "$${A} $${b c}", "$${k}": 1}}}'
+    loaded = config_dir.load(text, A="x")
+    assert loaded.settings.plugins["p"].config == {"a": "${A} ${b c}", "$${k}": 1}
+    assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize("text", ["${A:-${B}", "${A:-", "${A:-x\n    y}"])
+def test_reference_without_its_closing_brace_is_warned_of(config_dir: ConfigDir, text: str) -> None:
+    loaded = config_dir.load(f"plugins:\n  p:\n   config:\n    a: '{text}'\n", B="b")
+    expected = text.replace("${B}", "b").replace("\n   ", "")
+    assert loaded.settings.plugins["p"].config == {"a": expected}
+    assert "is not a valid variable reference" in only(list(loaded.warnings)).message
+
+
+def test_deep_nesting_is_not_an_error_of_the_program() -> None:
+    assert expand("${A:-" * 2000 + "x" + "}" * 2000, A="a").endswith(":-a" + "}" * 1950)
+
+
+def test_nested_default_in_a_quoted_scalar_is_unescaped(config_dir: ConfigDir) -> None:
+    text = """plugins: {p: {config: {a: '${X:-it''s ${Y:-it''s}}', b: "${X:-${Y:-\\"hi\\"}}"}}}"""
+    loaded = config_dir.load(text)
+    assert loaded.settings.plugins["p"].config == {"a": "it's it's", "b": '"hi"'}
 
 
 def test_default_may_be_empty() -> None:

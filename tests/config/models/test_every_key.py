@@ -110,6 +110,7 @@ EVERY_KEY: dict[str, Any] = {
         "allowed_origins": ["a"],
         "allowed_hosts": ["a"],
         "metrics": "public",
+        "ui": False,
     },
     "webhooks": {
         "listen": "a:1",

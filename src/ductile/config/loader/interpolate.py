@@ -1,5 +1,7 @@
 """`${VAR}` and `${VAR:-default}`: hidden while YAML is parsed, expanded after the seal is verified.
 
+A default may contain references: `${A:-${B:-c}}`. `$${` writes a literal `${`.
+
 Before parsing, each reference is replaced by a placeholder with the same number of characters,
 none of which is special in YAML. So `[${A}]` and `{token: ${T}}` parse, a value can never
 change the structure around it, and every line and column stays correct.
@@ -15,8 +17,12 @@ from ductile.config.loader.nodes import Location, ScalarNode
 from ductile.config.loader.yaml import locate_character
 from ductile.errors import Problem, Severity
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}\r\n]*))?\}")
-_LOOKALIKE = re.compile(r"\$\{(?!\s)[^}\r\n]*\}")
+_TOKEN = re.compile(
+    r"(?P<escape>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<end>:-|\})|(?P<close>\})|[\r\n]"
+)
+MAX_NESTING = 50
+_LOOKALIKE = re.compile(r"\$\{(?!\s)(?:[^}\r\n]*\}|[A-Za-z_][A-Za-z0-9_]*:-)")
+"""Text in braces that is not a reference, or a reference without its closing brace."""
 
 # Plane 16 is for private use and plain text in YAML. The shortest reference has four characters,
 # enough for a mark and three digits of this base.
@@ -24,6 +30,8 @@ _MARK = 0x100000
 _DIGIT = _MARK + 1
 _BASE = 65_000
 _FILLER = chr(_DIGIT + _BASE)
+_ESCAPED = chr(_DIGIT + _BASE + 1) * 3
+"""Stands for `$${`."""
 RESERVED = re.compile("[\U00100000-\U0010ffff]")
 _PLACEHOLDER = re.compile(f"{chr(_MARK)}([{chr(_DIGIT)}-{chr(_DIGIT + _BASE - 1)}]{{3}}){_FILLER}*")
 
@@ -33,8 +41,62 @@ class Reference:
     """A `${...}` as it was written."""
 
     source: str
+    start: int
+    """Where it starts in its text."""
     name: str
-    default: str | None
+    default: tuple[str | Reference, ...] | None
+
+
+@dataclass(slots=True)
+class _OpenReference:
+    """A `${NAME:-` whose closing brace was not found yet."""
+
+    start: int
+    name: str
+    default_start: int
+    inner: list[Reference]
+
+
+def _find_references(text: str) -> list[Reference]:
+    """The outermost references in `text`; each is on one line."""
+    found: list[Reference] = []
+    opened: list[_OpenReference] = []
+
+    def close(start: int, end: int, name: str, default: tuple[str | Reference, ...] | None) -> None:
+        reference = Reference(text[start:end], start, name, default)
+        (opened[-1].inner if opened else found).append(reference)
+
+    def abandon() -> None:
+        # Without its closing brace it is ordinary text, around the references inside it.
+        for unclosed in opened:
+            found.extend(unclosed.inner)
+        opened.clear()
+
+    for token in _TOKEN.finditer(text):
+        if token["name"] and token["end"] == "}":
+            close(token.start(), token.end(), token["name"], None)
+        elif token["name"]:
+            if len(opened) == MAX_NESTING:
+                abandon()
+            opened.append(_OpenReference(token.start(), token["name"], token.end(), []))
+        elif token["close"] and opened:
+            last = opened.pop()
+            default = _split_default(text, last, token.start())
+            close(last.start, token.end(), last.name, default)
+        elif token[0] in "\r\n":
+            abandon()
+    abandon()
+    return found
+
+
+def _split_default(text: str, reference: _OpenReference, end: int) -> tuple[str | Reference, ...]:
+    """The parts of a default: text as it was written, and references."""
+    parts: list[str | Reference] = []
+    at = reference.default_start
+    for inner in reference.inner:
+        parts += (text[at : inner.start], inner)
+        at = inner.start + len(inner.source)
+    return (*parts, text[at:end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +123,21 @@ class Variables:
                 location.problem("characters from U+100000 on are reserved; remove this one")
             )
             text = RESERVED.sub("x", text)
-        return _REFERENCE.sub(self._conceal, text), problems
+        concealed: list[str] = []
+        at = 0
+        for reference in _find_references(text):
+            concealed += (_conceal_escapes(text[at : reference.start]), self._conceal(reference))
+            at = reference.start + len(reference.source)
+        return "".join((*concealed, _conceal_escapes(text[at:]))), problems
 
-    def _conceal(self, match: re.Match[str]) -> str:
+    def _conceal(self, reference: Reference) -> str:
         number = len(self._references)
-        self._references.append(Reference(match[0], match[1], match[2]))
+        self._references.append(reference)
         digits = ""
         for _ in range(3):
             number, digit = divmod(number, _BASE)
             digits += chr(_DIGIT + digit)
-        return (chr(_MARK) + digits).ljust(len(match[0]), _FILLER)
+        return (chr(_MARK) + digits).ljust(len(reference.source), _FILLER)
 
     def _reference(self, match: re.Match[str]) -> Reference:
         number = 0
@@ -80,11 +147,12 @@ class Variables:
 
     def restore(self, text: str) -> str:
         """`text` as it was written, with its references."""
+        text = text.replace(_ESCAPED, "$${")
         return _PLACEHOLDER.sub(lambda match: self._reference(match).source, text)
 
     def conceals(self, text: str) -> bool:
-        """Whether `text` has a placeholder of a reference."""
-        return _PLACEHOLDER.search(text) is not None
+        """Whether `text` has a placeholder of a reference or of an escape."""
+        return _ESCAPED in text or _PLACEHOLDER.search(text) is not None
 
     def expand(self, scalar: ScalarNode, values: Mapping[str, str]) -> Expansion:
         """The text of `scalar` with its references replaced; values are not expanded again.
@@ -96,28 +164,42 @@ class Variables:
         used: list[tuple[str, str]] = []
         missing: list[str] = []
 
-        def replace(match: re.Match[str]) -> str:
-            reference = self._reference(match)
+        def value_of(reference: Reference) -> str:
             value = values.get(reference.name)
             if reference.default is not None and not value:
-                return _unescape(reference.default, scalar.style)
+                return "".join(
+                    _unescape(part, scalar.style) if isinstance(part, str) else value_of(part)
+                    for part in reference.default
+                )
             if value is None:
                 missing.append(reference.name)
                 return ""
             used.append((reference.name, value))
             return value
 
-        text = _PLACEHOLDER.sub(replace, scalar.text)
+        text = scalar.text.replace(_ESCAPED, "${")
+        text = _PLACEHOLDER.sub(lambda match: value_of(self._reference(match)), text)
         return Expansion(text, tuple(used), tuple(missing))
 
 
 def names_in(text: str) -> tuple[str, ...]:
     """The names of the variables that `text` refers to, each once."""
-    return tuple(dict.fromkeys(match[1] for match in _REFERENCE.finditer(text)))
+    names: list[str] = []
+    left = _find_references(text)
+    while left:
+        reference = left.pop(0)
+        names.append(reference.name)
+        left[:0] = [part for part in reference.default or () if isinstance(part, Reference)]
+    return tuple(dict.fromkeys(names))
+
+
+def _conceal_escapes(text: str) -> str:
+    return text.replace("$${", _ESCAPED)
 
 
 def _unescape(default: str, style: str) -> str:
-    """A default inside a quoted scalar, without the escapes of that quoting."""
+    """Text of a default, without the escapes of its quoting and of references."""
+    default = default.replace("$${", "${")
     if style == "'":
         return default.replace("''", "'")
     if style == '"':
