@@ -204,3 +204,21 @@ def test_deepest_allowed_nesting() -> None:
 @given(st.text(max_size=200))
 def test_compose_raises_nothing(text: str) -> None:
     compose(text.encode(errors="replace").decode(), FILE)
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("text: {{ payload.x }}", 'text: "{payload.x}"'),
+        ("- text: {payload.x} and {payload.y}", 'text: "{payload.x} and {payload.y}"'),
+    ],
+)
+def test_syntax_error_of_an_unquoted_template_has_the_corrected_line(line: str, hint: str) -> None:
+    node, problems = compose(f"a: 1\nb:\n  {line}\n", "f")
+    assert node is None
+    assert problems[0].message.endswith(f"; a template needs quotes; write: {hint}")
+
+
+def test_other_syntax_errors_have_no_such_hint() -> None:
+    _, problems = compose("a: {b} c\n", "f")
+    assert "template" not in problems[0].message

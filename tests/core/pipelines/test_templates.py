@@ -176,6 +176,38 @@ def test_what_looks_like_a_misspelt_reference_is_warned_of(text, found, meant):
 
 
 @pytest.mark.parametrize(
+    ("raw", "at", "line"),
+    [
+        ({"text": {"payload.x": None}}, ("text",), 'text: "{payload.x}"'),
+        ({"a": {"b": [{"context.user.id": None}]}}, ("a", "b", 0), '- "{context.user.id}"'),
+        ({"payload.x": None}, (), 'with: {x: "{payload.x}"}'),
+        ({"text": "{{ payload.x }}"}, ("text",), 'text: "{payload.x}"'),
+        ({"text": "{{payload.x}}"}, ("text",), 'text: "{payload.x}"'),
+        ({"text": 'say "{{ config.x }}"'}, ("text",), 'text: "say \\"{config.x}\\""'),
+    ],
+)
+def test_template_that_would_stay_text_or_a_mapping_gets_a_corrected_line(raw, at, line):
+    [warning] = misspelt(raw, AT)
+    assert warning.severity is Severity.WARNING
+    assert warning.path == (*AT, *at)
+    assert warning.message.endswith(f"; write: {line}")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"text": "for each line, write {{payload.x}} here"},
+        {"text": {"payload.x": 1}},
+        {"text": {"payload.x": None, "other": None}},
+        {"text": {"payload": None}},
+        {"text": "{{ user.name }}"},
+    ],
+)
+def test_what_may_be_meant_as_written_is_not_warned_of(raw):
+    assert list(misspelt(raw, AT)) == []
+
+
+@pytest.mark.parametrize(
     "text", ["{payload.n}", "{payload.no}", "{{payloda.x}}", "{user.name}", "{payloda}", "{}", ""]
 )
 def test_what_does_not_is_just_text(text):

@@ -6,9 +6,10 @@ on deep nesting. Depth and size, aliases expanded, are limited while the tree is
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import yaml
 from yaml._yaml import CParser, Mark
@@ -36,6 +37,13 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\
 _NOT_FINITE = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
 _LARGEST = 2**63
 _MERGE = "<<"
+_NOT_YAML = "the file is not valid YAML"
+_NOT_A_KEY = "a list or mapping cannot be a key"
+_UNQUOTED_TEMPLATE = re.compile(
+    r"\s*(?:-\s+)?(?P<key>[\w.-]+:)\s+(?P<value>[^\"'|>#\U00100000-\U0010ffff]*"
+    r"\{\s*(?:payload|context|config)\.[^\"'#\U00100000-\U0010ffff]*?)\s*"
+)
+"""A line whose value is a template, and has no placeholder of a variable in it."""
 
 
 class NotJson(ValueError):
@@ -105,10 +113,9 @@ def compose(text: str, file: str) -> tuple[Node | None, list[Problem]]:
         reason = ", ".join(part for part in (error.context, error.problem) if part)
         if mark is not None and text.startswith("\t", mark.index):
             reason = "found a tab; indent with spaces"
-        builder.problems.append(
-            _location(file, mark).problem(f"the file is not valid YAML: {reason}")
-        )
-        return None, builder.problems
+        location = _location(file, mark)
+        builder.problems.append(location.problem(f"{_NOT_YAML}: {reason}"))
+        return None, [_hint_at_template(problem, text) for problem in builder.problems]
     except yaml.reader.ReaderError as error:
         # libyaml counts bytes here, while its marks count characters.
         before = text.encode()[: error.position].decode(errors="ignore")
@@ -119,7 +126,23 @@ def compose(text: str, file: str) -> tuple[Node | None, list[Problem]]:
             )
         )
         return None, builder.problems
-    return (None if builder.broken else builder.root), builder.problems
+    if not builder.broken:
+        return builder.root, builder.problems
+    return None, [_hint_at_template(problem, text) for problem in builder.problems]
+
+
+def _hint_at_template(problem: Problem, text: str) -> Problem:
+    """The same problem, with the corrected line if it is about a template without quotes."""
+    lines = text.split("\n")
+    line = lines[problem.line - 1] if problem.line and problem.line <= len(lines) else ""
+    match = _UNQUOTED_TEMPLATE.fullmatch(line)
+    if match is None or not problem.message.startswith((_NOT_YAML, _NOT_A_KEY)):
+        return problem
+    from ductile.core.pipelines.templates import correct_template
+
+    value = json.dumps(correct_template(match["value"]), ensure_ascii=False)
+    hint = f"a template needs quotes; write: {match['key']} {value}"
+    return replace(problem, message=f"{problem.message}; {hint}")
 
 
 def locate_character(text: str, file: str, index: int) -> Location:
@@ -287,7 +310,7 @@ class _Builder:
 
     def _take_key(self, frame: _OpenCollection, node: Node) -> bool:
         if not isinstance(node, ScalarNode):
-            return self._stop(node.location, "a list or mapping cannot be a key; write a plain key")
+            return self._stop(node.location, f"{_NOT_A_KEY}; write a plain key")
         if node.text == _MERGE and not node.style:
             frame.key = (None, node.location)
             return True

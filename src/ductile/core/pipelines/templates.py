@@ -23,6 +23,8 @@ _REFERENCE = re.compile(
     rf"\{{(?P<escaped>\{{\s*(?:{_ROOT})(?:\.[^{{}}]*)?\s*\}})\}}"
     rf"|\{{(?P<path>\s*(?:{_ROOT})(?:\.[^{{}}]*)?\s*)\}}"
 )
+_DOUBLED = re.compile(rf"\{{\{{(?P<path>\s*(?:{_ROOT})\.[^{{}}]*)\}}\}}")
+_PATH = re.compile(rf"(?:{_ROOT})\.[^\s{{}}]+")
 _LOOKALIKE = re.compile(r"(?<!\{)\{\s*(?P<root>\w+)\.[^{}]*\}")
 _UNFINISHED = re.compile(rf"\{{\s*(?:{_ROOT})\.")
 
@@ -64,6 +66,10 @@ def compile_template(
 def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
     """A warning for each text in `raw` that was probably meant as a reference."""
     if isinstance(raw, Mapping):
+        if (unquoted := _unquoted_reference(raw)) is not None:
+            message = "without quotes, YAML reads this as a mapping"
+            yield _corrected(message, f"{{{unquoted}}}", path)
+            return
         for key, value in raw.items():
             yield from misspelt(value, (*path, key))
     elif isinstance(raw, list | tuple):
@@ -75,6 +81,40 @@ def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
                 close = nearest(match["root"], ROOTS)
                 if close is not None:
                     yield _just_text(match[0], path, close)
+        if any(_is_meant_as_reference(match) for match in _DOUBLED.finditer(raw)):
+            message = "doubled braces write the text in them, not its value"
+            yield _corrected(message, raw, path)
+
+
+def _is_meant_as_reference(match: re.Match[str]) -> bool:
+    """Whether doubled braces are those of another template language.
+
+    Without spaces and inside other text, they are the documented escape.
+    """
+    return match["path"] != match["path"].strip() or match[0] == match.string.strip()
+
+
+def correct_template(text: str) -> str:
+    """A text that was meant as a template, with its references in the form that is replaced."""
+    return _DOUBLED.sub(lambda match: f"{{{match['path'].strip()}}}", text)
+
+
+def _unquoted_reference(raw: Mapping[str, Json]) -> str | None:
+    """The path in `{payload.x}` without quotes, which YAML reads as a key without a value."""
+    keys = list(raw)
+    is_reference = len(keys) == 1 and raw[keys[0]] is None and _PATH.fullmatch(keys[0])
+    return keys[0] if is_reference else None
+
+
+def _corrected(message: str, text: str, path: Path) -> Problem:
+    value = json.dumps(correct_template(text), ensure_ascii=False)
+    key = path[-1] if path else None
+    if key == "with":
+        name = text.strip("{} ").rpartition(".")[2]
+        line = f"with: {{{name}: {value}}}"
+    else:
+        line = f"{key}: {value}" if isinstance(key, str) else f"- {value}"
+    return Problem(f"{message}; write: {line}", path, severity=Severity.WARNING)
 
 
 def _just_text(found: str, path: Path, meant: str) -> Problem:
