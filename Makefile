@@ -21,10 +21,10 @@ COMPILED := env -u PYTHONDONTWRITEBYTECODE
 # Without processes and servers: what a change of a rule needs after each save.
 UNIT := tests/core tests/config tests/plugins tests/test_architecture.py tests/test_clock.py tests/test_files.py
 
-.PHONY: help run unit test lint types format check wheel bench docs torture lock clean
+.PHONY: help run unit test lint types format check wheel bench docs torture lock clean web web-test web-check
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/python:
 	@echo "Creating the virtual environment $(VENV)"
@@ -85,5 +85,27 @@ lock: $(READY) ## pin the dependencies
 	@$(PIN) --extra postgres -o requirements/runtime.txt pyproject.toml
 	@$(PIN) -o requirements/dev.txt requirements/dev.in
 
+# The build is committed, so that only a change of the dashboard needs Node.
+WEB_READY := web/node_modules/.package-lock.json
+WEB_BUILD := src/ductile/http/static/ui
+
+$(WEB_READY): web/package.json web/package-lock.json
+	@echo "Installing the tools of the dashboard"
+	@cd web && npm ci --silent
+
+web: $(READY) $(WEB_READY) ## build the dashboard into the package
+	@$(BIN)/python web/scripts/print_openapi.py > web/openapi.json
+	@cd web && npm run --silent types:api && npm run --silent build && npm run --silent check:size
+
+web-test: $(WEB_READY) ## run the unit tests of the dashboard; `make test` runs it in a browser
+	@cd web && npm test --silent
+
+web-check: $(READY) $(WEB_READY) ## check style, types, size and the committed build of the dashboard
+	@$(BIN)/python web/scripts/print_openapi.py > web/openapi.json
+	@cd web && npm run --silent check:lint && npm run --silent check:types && npm run --silent check:api
+	@cd web && npm run --silent build -- --outDir node_modules/.build --logLevel warn
+	@diff -r web/node_modules/.build $(WEB_BUILD) || { echo "The committed build is out of date: run make web"; exit 1; }
+	@cd web && npm run --silent check:size
+
 clean: ## remove generated files
-	@rm -rf .venv* .mypy_cache .ruff_cache build dist demo
+	@rm -rf web/node_modules .venv* .mypy_cache .ruff_cache build dist demo

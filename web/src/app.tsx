@@ -2,6 +2,7 @@ import type { JSX } from 'preact';
 import { sessionState } from './api/session';
 import { ErrorBoundary } from './components/error-boundary';
 import { lazy } from './components/lazy';
+import { Page } from './components/page';
 import { Empty, Loading } from './components/states';
 import { Link } from './router/link';
 import { currentPath, matchPath } from './router/router';
@@ -65,8 +66,10 @@ function Screen() {
     if (found) return show(found);
   }
   return (
-    <Empty title="There is no such page">
-      <Link to="/">Go to the home page</Link>
-    </Empty>
+    <Page title="Not found">
+      <Empty title="There is no such page">
+        <Link to="/">Go to the home page</Link>
+      </Empty>
+    </Page>
   );
 }

@@ -49,7 +49,7 @@ function describePlot(element: HTMLElement, series: Series[], unit: string): uPl
   const colorOf = (name: string) => styles.getPropertyValue(name).trim();
   const format = (value: number | null) =>
     value === null ? '–' : unit === 'duration' ? formatDuration(value) : String(value);
-  const axis = { stroke: colorOf('--text-muted'), grid: { stroke: colorOf('--line') } };
+  const axis = { stroke: colorOf('--text-muted'), grid: { stroke: colorOf('--line'), width: 1 } };
   return {
     width: element.clientWidth || 600,
     height: HEIGHT,

@@ -58,6 +58,7 @@ function computeLayout(nodes: GraphNode[], edges: GraphEdge[]) {
 export function Graph({ nodes, edges, label }: GraphProps) {
   const shape = nodes.map(({ id }) => id).join() + edges.map(({ from, to }) => from + to).join();
   const { width, height, places, lines } = useMemo(() => computeLayout(nodes, edges), [shape]);
+  const placeOf = (id: string) => places.get(id) ?? { x: 0, y: 0 };
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must take the keyboard.
     <section class="graph" tabIndex={0} aria-label={label}>
@@ -78,12 +79,16 @@ export function Graph({ nodes, edges, label }: GraphProps) {
         </defs>
         {lines.map(({ from, to, points, label: text }) => (
           <g key={`${from} ${to}`}>
-            <path class="graph-edge" d={drawPath(points)} marker-end="url(#arrow)" />
+            <path
+              class="graph-edge"
+              d={drawPath(placeOf(from), placeOf(to), points)}
+              marker-end="url(#arrow)"
+            />
             {text && <EdgeLabel points={points} text={text} />}
           </g>
         ))}
         {nodes.map((node) => (
-          <NodeBox key={node.id} node={node} place={places.get(node.id) ?? { x: 0, y: 0 }} />
+          <NodeBox key={node.id} node={node} place={placeOf(node.id)} />
         ))}
       </svg>
     </section>
@@ -105,7 +110,6 @@ function NodeBox({ node, place }: { node: GraphNode; place: Point }) {
   const y = place.y - NODE_HEIGHT / 2;
   const box = (
     <>
-      <title>{`${title} · ${subtitle}`}</title>
       <rect x={x} y={y} width={NODE_WIDTH} height={NODE_HEIGHT} rx="8" />
       <rect class="graph-mark" x={x} y={y} width="5" height={NODE_HEIGHT} rx="2.5" />
       <text class="graph-title" x={x + 15} y={y + 22}>
@@ -118,7 +122,7 @@ function NodeBox({ node, place }: { node: GraphNode; place: Point }) {
   );
   const kind = `graph-node graph-${status}${isCurrent ? ' graph-current' : ''}`;
   return href ? (
-    <Link to={href} class={kind} aria-label={`${title}, ${subtitle}`}>
+    <Link to={href} class={kind} title={`${title} · ${subtitle}`}>
       {box}
     </Link>
   ) : (
@@ -126,8 +130,19 @@ function NodeBox({ node, place }: { node: GraphNode; place: Point }) {
   );
 }
 
-function drawPath(points: Point[]): string {
-  return points.map(({ x, y }, index) => `${index ? 'L' : 'M'}${x} ${y}`).join(' ');
+/** From the right side of a box to the left side of the next, through the bends of the layout. */
+function drawPath(from: Point, to: Point, points: Point[]): string {
+  const start = { x: from.x + NODE_WIDTH / 2, y: from.y };
+  const end = { x: to.x - NODE_WIDTH / 2, y: to.y };
+  const bends = points.slice(2, -2);
+  let path = `M${start.x} ${start.y}`;
+  let last = start;
+  for (const point of [...bends, end]) {
+    const middle = (last.x + point.x) / 2;
+    path += ` C${middle} ${last.y} ${middle} ${point.y} ${point.x} ${point.y}`;
+    last = point;
+  }
+  return path;
 }
 
 function cut(text: string): string {

@@ -17,11 +17,14 @@ export interface AttentionItem {
 interface Sources {
   overview: Overview | null;
   dead: JobPage | null;
+  /** Jobs that failed without being retried. */
+  failed: JobPage | null;
   schedules: Schedules | null;
   status: Status | null;
   deliveries: Deliveries | null;
 }
 
+const RECENT_MS = 86_400_000;
 /** States that are wanted, or that another item reports: breakers and plugins. */
 const QUIET_SCHEDULES = /^(active|paused|done|breaker_.*|refused|unhealthy|disabled)$/;
 
@@ -29,7 +32,8 @@ export function findAttention(sources: Sources): AttentionItem[] {
   return [
     ...openBreakers(sources.overview),
     ...heldPlugins(sources.overview, sources.status),
-    ...deadJobs(sources.dead),
+    ...endedJobs(sources.dead, 'dead'),
+    ...endedJobs(recentOnly(sources.failed), 'failed'),
     ...brokenSchedules(sources.schedules),
     ...deadDeliveries(sources.deliveries),
   ];
@@ -64,8 +68,14 @@ function heldPlugins(overview: Overview | null, status: Status | null): Attentio
   }));
 }
 
+/** A failure that was not retried is news for a day; a dead job waits for a decision. */
+function recentOnly(page: JobPage | null): JobPage | null {
+  const since = Date.now() - RECENT_MS;
+  return page && { ...page, jobs: page.jobs.filter((job) => Date.parse(job.created_at) > since) };
+}
+
 /** One line per plugin and command: a broken command should not hide the others. */
-function deadJobs(page: JobPage | null): AttentionItem[] {
+function endedJobs(page: JobPage | null, status: 'dead' | 'failed'): AttentionItem[] {
   const groups = new Map<string, JobPage['jobs']>();
   for (const job of page?.jobs ?? []) {
     const key = `${job.plugin}.${job.command}`;
@@ -76,13 +86,13 @@ function deadJobs(page: JobPage | null): AttentionItem[] {
     if (!newest) return [];
     const isOne = jobs.length === 1;
     const query = new URLSearchParams({
-      status: 'dead',
+      status,
       plugin: newest.plugin,
       command: newest.command,
     });
     return {
-      id: `dead ${name}`,
-      kind: isOne ? 'Dead job' : countOf(jobs.length, 'dead job'),
+      id: `${status} ${name}`,
+      kind: countOf(jobs.length, `${status} job`),
       tone: 'bad' as const,
       title: isOne ? `${name} ${shortId(newest.job_id)}` : name,
       why: newest.last_error ?? 'It failed without a message.',

@@ -27,6 +27,7 @@ export function Home() {
   const overview = useResource<Overview>(seesSystem ? '/system/overview' : null, ofJobs);
   const status = useResource<Status>(seesSystem ? '/system/status' : null);
   const dead = useResource<JobPage>(seesJobs ? '/jobs?status=dead&limit=100' : null, ofJobs);
+  const failed = useResource<JobPage>(seesJobs ? '/jobs?status=failed&limit=100' : null, ofJobs);
   const schedules = useResource<Schedules>(seesJobs ? '/scheduler/jobs' : null, ofJobs);
   const summary = useResource<AnalyticsSummary>(
     seesJobs ? '/analytics/summary?window=24h' : null,
@@ -39,6 +40,7 @@ export function Home() {
     overview: overview.data,
     status: status.data,
     dead: dead.data,
+    failed: failed.data,
     schedules: schedules.data,
     deliveries: deliveries.data,
   });
@@ -64,7 +66,7 @@ function Attention({ items }: { items: AttentionItem[] }) {
     return (
       <div class="verdict verdict-good">
         <strong>Nothing needs you.</strong>
-        <span>No dead jobs, open breakers, held plugins or broken schedules.</span>
+        <span>No dead or failed jobs, open breakers, held plugins or broken schedules.</span>
       </div>
     );
   }

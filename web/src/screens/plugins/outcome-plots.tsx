@@ -7,7 +7,7 @@ import { groupSamples, type Sample } from './statistics';
 export function OutcomePlots({ samples, label }: { samples: Sample[]; label: string }) {
   const buckets = useMemo(() => groupSamples(samples), [samples]);
   if (!buckets) return <p class="muted">There are too few results for a plot.</p>;
-  const { times, p50, p95, wait, succeeded, failed } = buckets;
+  const { times, p50, p95, wait, all, failed } = buckets;
   const hasWait = wait.some((value) => value !== null);
   return (
     <div class="plots">
@@ -30,8 +30,8 @@ export function OutcomePlots({ samples, label }: { samples: Sample[]; label: str
           unit="count"
           times={times}
           series={[
-            { label: 'succeeded', color: '--good', values: succeeded, isBar: true },
-            { label: 'failed', color: '--bad', values: failed, isBar: true },
+            { label: 'all', color: '--bar-good', values: all, isBar: true },
+            { label: 'failed', color: '--bar-dead', values: failed, isBar: true },
           ]}
         />
       </figure>

@@ -14,7 +14,7 @@ export interface Buckets {
   p50: (number | null)[];
   p95: (number | null)[];
   wait: (number | null)[];
-  succeeded: number[];
+  all: number[];
   failed: number[];
 }
 
@@ -58,7 +58,7 @@ export function groupSamples(samples: readonly Sample[]): Buckets | null {
     p50: figures(({ durationMs }) => durationMs, 0.5),
     p95: figures(({ durationMs }) => durationMs, 0.95),
     wait: figures(({ waitMs }) => waitMs, 0.95),
-    succeeded: counts(({ status }) => GOOD.has(status)),
+    all: counts(() => true),
     failed: counts(({ status }) => !GOOD.has(status)),
   };
 }

@@ -1,0 +1,106 @@
+"""The dashboard in a real browser, against a real gateway.
+
+Each scenario is a program in `web/browser/`. The tests need Debian's Chromium, Node, and the tools
+that `make web` installs; without them they are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.web.gateway import ADMIN_TOKEN, READER_TOKEN, DashboardGateway
+
+BROWSER = Path(__file__).parents[2] / "web" / "browser"
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+TOOLS = BROWSER.parent / "node_modules" / "playwright-core"
+
+pytestmark = pytest.mark.skipif(
+    not (Path(CHROMIUM).exists() and shutil.which("node") and TOOLS.exists()),
+    reason="needs chromium, node and `make web`",
+)
+
+
+@pytest.fixture
+def gateway() -> Iterator[DashboardGateway]:
+    folder = Path(tempfile.mkdtemp(prefix="dt-"))
+    gateway = DashboardGateway(folder)
+    try:
+        gateway.start()
+        yield gateway
+    finally:
+        gateway.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def play(scenario: str, gateway: DashboardGateway) -> None:
+    """Run a scenario, and do what it asks for on its output."""
+    environ = {
+        **os.environ,
+        "DUCTILE_URL": gateway.url,
+        "DUCTILE_ADMIN_TOKEN": ADMIN_TOKEN,
+        "DUCTILE_READER_TOKEN": READER_TOKEN,
+    }
+    with subprocess.Popen(
+        ["node", str(BROWSER / f"{scenario}.mjs")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environ,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        printed = []
+        try:
+            for line in process.stdout:
+                printed.append(line)
+                if line.startswith("@"):
+                    process.stdin.write(f"{_answer(line[1:].strip(), gateway)}\n")
+                    process.stdin.flush()
+            code = process.wait()
+        finally:
+            if process.poll() is None:
+                process.kill()
+    assert code == 0, "".join(printed)
+
+
+def _answer(request: str, gateway: DashboardGateway) -> str:
+    if request == "code":
+        return gateway.create_login_code()
+    if request == "trigger":
+        return gateway.trigger()
+    if request == "kill":
+        gateway.stop(signal.SIGKILL)
+    elif request == "start":
+        gateway.start()
+    return "done"
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "log-in",
+        "watch-job",
+        "retry-job",
+        "bulk-action",
+        "pause-schedule",
+        "reconnect",
+        "cross-site",
+    ],
+)
+def test_scenario(scenario: str, gateway: DashboardGateway) -> None:
+    play(scenario, gateway)
+
+
+@pytest.mark.parametrize("scenario", ["read-only", "accessibility"])
+def test_every_screen(scenario: str, gateway: DashboardGateway) -> None:
+    gateway.seed()
+    play(scenario, gateway)

@@ -1,0 +1,33 @@
+// Retry many jobs after a look at what is touched; keeping them changes nothing.
+
+import assert from 'node:assert/strict';
+import { api, run, until } from './scenario.mjs';
+import { goTo } from './session.mjs';
+
+const deadJobs = (page) => api(page, '/jobs?status=dead&plugin=broken');
+
+await run(async (page) => {
+  for (let n = 0; n < 3; n++) await api(page, '/plugin/broken/handle', { payload: { n } });
+  await until(
+    () => deadJobs(page),
+    ({ jobs }) => jobs.length === 3,
+    'the jobs are not dead',
+  );
+  await goTo(page, '/jobs?status=dead&plugin=broken');
+  await page.getByRole('button', { name: 'Retry all …' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByRole('heading', { name: 'Retry 3 jobs?' }).waitFor();
+  assert.equal(await dialog.locator('.id-list a').count(), 3);
+  await dialog.getByRole('button', { name: 'Keep them as they are' }).click();
+  assert.ok((await deadJobs(page)).jobs.every(({ attempt }) => attempt === 1));
+
+  await page.getByRole('button', { name: 'Retry all …' }).click();
+  await dialog.getByRole('button', { name: 'Retry 3 jobs' }).click();
+  await page.getByText('3 jobs queued again.').waitFor();
+  await until(
+    () => deadJobs(page),
+    ({ jobs }) => jobs.length === 3 && jobs.every(({ attempt }) => attempt === 2),
+    'the jobs were not retried',
+  );
+  assert.ok(page.url().includes('status=dead&plugin=broken'), 'the filters stay in the address');
+});

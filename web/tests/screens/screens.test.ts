@@ -1,0 +1,180 @@
+import { describe, expect, it } from 'vitest';
+import type {
+  Attempt,
+  JobPage,
+  Overview,
+  PipelineStep,
+  RunStep,
+  TreeNode,
+} from '../../src/api/types';
+import { findAttention } from '../../src/screens/home/attention';
+import { textOf } from '../../src/screens/job/job-log';
+import { edgesOf } from '../../src/screens/job/job-run';
+import { editablePayload } from '../../src/screens/job/replay-dialog';
+import { shapeOf } from '../../src/screens/pipelines/pipeline-graph';
+import { groupSamples, percentile } from '../../src/screens/plugins/statistics';
+import { graphOf, timelineOf } from '../../src/screens/runs/run-steps';
+
+describe('findAttention', () => {
+  const nothing = {
+    overview: null,
+    dead: null,
+    failed: null,
+    schedules: null,
+    status: null,
+    deliveries: null,
+  };
+
+  it('finds nothing in nothing', () => {
+    expect(findAttention(nothing)).toEqual([]);
+  });
+
+  it('leads to the job, or to the list of several', () => {
+    const job = (id: string, plugin: string) => ({ job_id: id, plugin, command: 'poll' });
+    const jobs = [job('1', 'a'), job('2', 'b'), job('3', 'b')] as JobPage['jobs'];
+    const items = findAttention({ ...nothing, dead: { jobs, cursor: null } });
+    expect(items.map(({ kind, href }) => [kind, href])).toEqual([
+      ['1 dead job', '/jobs/1'],
+      ['2 dead jobs', '/jobs?status=dead&plugin=b&command=poll'],
+    ]);
+  });
+
+  it('reports a job that failed without a retry for a day', () => {
+    const job = (id: string, age: number) => ({
+      job_id: id,
+      plugin: id,
+      command: 'poll',
+      created_at: new Date(Date.now() - age).toISOString(),
+    });
+    const jobs = [job('new', 1000), job('old', 2 * 86_400_000)] as JobPage['jobs'];
+    const items = findAttention({ ...nothing, failed: { jobs, cursor: null } });
+    expect(items.map(({ kind, href }) => [kind, href])).toEqual([['1 failed job', '/jobs/new']]);
+  });
+
+  it('puts open breakers and held plugins first', () => {
+    const overview = {
+      breakers: [{ plugin: 'a', command: 'poll', state: 'open', opened_at: null }],
+      held: { b: 'its manifest is broken' },
+    } as unknown as Overview;
+    const items = findAttention({ ...nothing, overview });
+    expect(items.map(({ title, why }) => [title, why])).toEqual([
+      ['a.poll', 'The circuit breaker is open: its schedule does not fire.'],
+      ['b', 'its manifest is broken'],
+    ]);
+  });
+});
+
+describe('logs', () => {
+  it('shows output, log lines and the error in this order', () => {
+    const attempt = {
+      stderr: 'out',
+      stdout: null,
+      logs: [{ level: 'warning', message: 'm', n: 1 }],
+      last_error: 'e',
+    } as unknown as Attempt;
+    expect(textOf(attempt)).toBe('out\nwarning: m {"n":1}\nerror: e\n');
+  });
+});
+
+describe('graphs', () => {
+  const node = (job_id: string, parent_job_id: string | null, more: Partial<TreeNode> = {}) =>
+    ({ job_id, parent_job_id, ...more }) as TreeNode;
+
+  it('draws a join after the last jobs of its branches', () => {
+    const jobs = [
+      node('fetch', null),
+      node('a1', 'fetch', { branch: 'a' }),
+      node('b1', 'fetch', { branch: 'b' }),
+      node('a2', 'a1', { branch: 'a' }),
+      node('join', 'fetch', { join_of: 'split' }),
+    ];
+    expect(edgesOf(jobs).filter(({ to }) => to === 'join')).toEqual([
+      { from: 'b1', to: 'join' },
+      { from: 'a2', to: 'join' },
+    ]);
+  });
+
+  it('draws a compiled pipeline from its event to its join', () => {
+    const step = (name: string, more: Partial<PipelineStep>) =>
+      ({ step: name, kind: 'uses', branches: {}, on_events: {}, ...more }) as PipelineStep;
+    const { nodes, edges } = shapeOf(
+      'photos.new',
+      [
+        step('s', { kind: 'split', branches: { a: 's.0.a' }, next: 'end' }),
+        step('s.0.a', { next: null }),
+        step('end', { next: null }),
+      ],
+      new Map([['end', 'failed']]),
+    );
+    expect(nodes.map(({ title, status }) => [title, status])).toEqual([
+      ['photos.new', 'start'],
+      ['s', 'none'],
+      ['s.0.a', 'none'],
+      ['end', 'failed'],
+    ]);
+    expect(edges.map(({ from, to }) => [from, to])).toEqual([
+      ['the start', 's'],
+      ['s', 's.0.a'],
+      ['s.0.a', 'end'],
+    ]);
+  });
+
+  const runStep = (step: string, status: string, job_id: string | null) =>
+    ({
+      step,
+      status,
+      job_id,
+      kind: 'uses',
+      depends_on: step === 'b' ? ['a'] : [],
+    }) as unknown as RunStep;
+
+  it('draws one node for a step with several jobs, with the worst state', () => {
+    const { nodes, edges } = graphOf([
+      runStep('a', 'succeeded', '1'),
+      runStep('b', 'succeeded', '2'),
+      runStep('b', 'dead', '3'),
+    ]);
+    expect(nodes.map(({ id, status, href }) => [id, status, href])).toEqual([
+      ['a', 'succeeded', '/jobs/1'],
+      ['b', 'dead', '/jobs/3'],
+    ]);
+    expect(edges).toEqual([{ from: 'a', to: 'b' }]);
+  });
+
+  it('has no row in the timeline for a step without a job', () => {
+    expect(timelineOf([runStep('a', 'not_run', null)])).toEqual([]);
+  });
+});
+
+describe('statistics', () => {
+  it('computes percentiles', () => {
+    const values = Array.from({ length: 100 }, (_, index) => index + 1);
+    expect([percentile(values, 0.5), percentile(values, 0.95), percentile([], 0.5)]).toEqual([
+      50,
+      95,
+      null,
+    ]);
+  });
+
+  it('groups outcomes by time and leaves out what has not ended', () => {
+    const sample = (minute: number, status: string) => ({
+      at: `2026-11-16T18:0${minute}:00Z`,
+      durationMs: minute,
+      waitMs: null,
+      status,
+    });
+    const found = groupSamples([sample(0, 'succeeded'), sample(5, 'dead'), sample(9, 'running')]);
+    expect(found?.all).toEqual([1, 1]);
+    expect(found?.failed).toEqual([0, 1]);
+    expect(groupSamples([sample(0, 'succeeded')])).toBeNull();
+  });
+});
+
+describe('editablePayload', () => {
+  it('is the payload of the event for handle, otherwise that of the job', () => {
+    const event = { type: 'x', payload: { a: 1 } };
+    expect(editablePayload({ command: 'handle', payload: event })).toEqual({ a: 1 });
+    expect(editablePayload({ command: 'poll', payload: event })).toEqual(event);
+    expect(editablePayload({ command: 'poll', payload: undefined })).toEqual({});
+  });
+});
