@@ -381,7 +381,7 @@ export interface paths {
         put?: never;
         /**
          * Receive an event, authenticated by its signature.
-         * @description 202 once it is durable; it is delivered 30 seconds later.
+         * @description 202 once it is durable; it is delivered 30 seconds later. The same signature within five minutes is a replay: the response names the first delivery.
          */
         post: operations["post_gateway_webhooks_webhook_id"];
         delete?: never;
@@ -414,7 +414,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the first job ids with a prefix, including jobs past retention. */
+        /** List the first job ids with a prefix or suffix, also of pruned jobs. */
         get: operations["get_job_ids"];
         put?: never;
         post?: never;
@@ -510,7 +510,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Queue a failed or dead job again. */
+        /** Queue a failed or dead job again, or end its backoff. */
         post: operations["post_job_job_id_retry"];
         delete?: never;
         options?: never;
@@ -1722,6 +1722,8 @@ export interface components {
         /** @description The event is durably stored. */
         EventAccepted: {
             delivery_id: number;
+            /** @description Set if the same signed request was accepted before; nothing was stored again. */
+            duplicate?: boolean;
             /** @constant */
             status: "accepted";
         };
@@ -1839,6 +1841,8 @@ export interface components {
             created_at: string;
             dedupe_key?: string | null;
             dedupe_ttl?: number | null;
+            /** @description The number of jobs that were not created because this one has their dedupe key. */
+            duplicates_dropped?: number;
             duration_ms?: number | null;
             enqueued_snapshot_id?: string | null;
             entered_context_id?: string | null;
@@ -1873,11 +1877,14 @@ export interface components {
             stderr?: string | null;
             step_path?: string;
             submitted_by: string;
+            /** @description `token:NAME` or `user:NAME`; null for jobs that no request has created. */
+            submitter?: string | null;
             /** @description The last thousand. */
             transitions: components["schemas"]["Transition"][];
             transitions_left_out?: number;
             /** @description Why it does not run yet. */
             waits_for?: string;
+            with?: components["schemas"]["StepInput"] | null;
         };
         /** @description The job ends; with `dry_run`, it would. */
         JobCancellation: {
@@ -1999,6 +2006,8 @@ export interface components {
             status: components["schemas"]["JobStatus"];
             step_path: string;
             submitted_by: components["schemas"]["SubmittedBy"];
+            /** @description `token:NAME` or `user:NAME`; null for jobs that no request has created. */
+            submitter: string | null;
             /** @description Why it does not run yet. */
             waits_for: string | null;
         };
@@ -2691,6 +2700,13 @@ export interface components {
             step: string;
             with: boolean;
         };
+        /** @description What the `with` of a step sets in the payload, by the configuration in force. */
+        StepInput: {
+            /** @description Whether the job started under this configuration. */
+            exact: boolean;
+            fails: string | null;
+            values: unknown;
+        };
         /** @enum {string} */
         SubmittedBy: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent";
         /** @description A token of the ledger. */
@@ -2967,6 +2983,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -3025,6 +3050,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3100,6 +3134,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -3158,6 +3201,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3294,6 +3346,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -3357,6 +3418,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3429,6 +3499,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3543,6 +3622,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3667,6 +3755,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -3745,6 +3842,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3869,6 +3975,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -3948,6 +4063,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4065,6 +4189,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4198,6 +4331,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -4314,6 +4456,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4444,6 +4595,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -4558,6 +4718,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -4634,6 +4803,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4746,6 +4924,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -4813,6 +5000,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4934,6 +5130,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -5043,6 +5248,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5167,6 +5381,15 @@ export interface operations {
                     "application/json": components["schemas"]["AgentsError"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentsError"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -5248,6 +5471,8 @@ export interface operations {
             query?: {
                 /** @description The prefix of a job id. */
                 begins?: string;
+                /** @description The suffix of a job id, instead of `begins`. */
+                ends?: string;
                 /** @description Maximum number of rows. */
                 limit?: number;
             };
@@ -5295,6 +5520,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5392,6 +5626,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -5465,6 +5708,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5582,6 +5834,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -5718,6 +5979,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -5847,6 +6117,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -5936,6 +6215,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -6013,6 +6301,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -6035,6 +6332,8 @@ export interface operations {
                 limit?: number;
                 /** @description Jobs of this plugin. */
                 plugin?: string;
+                /** @description Jobs that were created at this time or later. */
+                since?: string;
                 /** @description Jobs in this state; `pending`, `ok` and `error` are accepted too. */
                 status?: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "dead" | "skipped";
                 /** @description Jobs of this producer. */
@@ -6084,6 +6383,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6189,6 +6497,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6313,6 +6630,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -6380,6 +6706,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6457,6 +6792,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -6515,6 +6859,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6604,6 +6957,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -6675,6 +7037,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6755,6 +7126,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6872,6 +7252,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7008,6 +7397,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -7087,6 +7485,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7217,6 +7624,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -7284,6 +7700,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7361,6 +7786,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7490,6 +7924,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -7576,6 +8019,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -7634,6 +8086,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7702,6 +8163,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7819,6 +8289,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7952,6 +8431,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -8026,6 +8514,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8140,6 +8637,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8270,6 +8776,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -8382,6 +8897,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8508,6 +9032,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -8596,6 +9129,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -8663,6 +9205,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8749,6 +9300,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -8807,6 +9367,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8875,6 +9444,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8996,6 +9574,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -9082,6 +9669,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -9140,6 +9736,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -9231,6 +9836,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -9298,6 +9912,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -9403,6 +10026,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -9527,6 +10159,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -9594,6 +10235,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -9702,6 +10352,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -9826,6 +10485,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -9893,6 +10561,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10014,6 +10691,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -10124,6 +10810,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -10191,6 +10886,15 @@ export interface operations {
             };
             /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
             421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10303,6 +11007,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
                 headers: {
@@ -10406,6 +11119,15 @@ export interface operations {
             };
             /** @description Not acceptable: an idempotency key with another body, or a missing field. */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -2,14 +2,7 @@
 
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type {
-  AnalyticsSummary,
-  Deliveries,
-  JobPage,
-  Overview,
-  Schedules,
-  Status,
-} from '../../api/types';
+import type { AnalyticsSummary, Overview } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { OutcomeBar } from '../../components/outcome-bar';
 import { Page, Section } from '../../components/page';
@@ -18,39 +11,23 @@ import { Elapsed, Time } from '../../components/time';
 import { describeRule } from '../../format/cron';
 import { countOf } from '../../format/text';
 import { Link } from '../../router/link';
-import { type AttentionItem, findAttention } from './attention';
+import type { AttentionItem } from './attention';
+import { useAttention } from './use-attention';
 
 export function Home() {
   const ofJobs = ofTopics('jobs', 'breakers');
-  const seesJobs = can('jobs:ro');
-  const seesSystem = can('system:ro');
-  const overview = useResource<Overview>(seesSystem ? '/system/overview' : null, ofJobs);
-  const status = useResource<Status>(seesSystem ? '/system/status' : null);
-  const dead = useResource<JobPage>(seesJobs ? '/jobs?status=dead&limit=100' : null, ofJobs);
-  const failed = useResource<JobPage>(seesJobs ? '/jobs?status=failed&limit=100' : null, ofJobs);
-  const schedules = useResource<Schedules>(seesJobs ? '/scheduler/jobs' : null, ofJobs);
+  const overview = useResource<Overview>(can('system:ro') ? '/system/overview' : null, ofJobs);
   const summary = useResource<AnalyticsSummary>(
-    seesJobs ? '/analytics/summary?window=24h' : null,
+    can('jobs:ro') ? '/analytics/summary?window=24h' : null,
     ofJobs,
   );
-  const deliveries = useResource<Deliveries>(
-    can('agents:ro') ? '/gateway/deliveries?status=dead&limit=50' : null,
-  );
-  const items = findAttention({
-    overview: overview.data,
-    status: status.data,
-    dead: dead.data,
-    failed: failed.data,
-    schedules: schedules.data,
-    deliveries: deliveries.data,
-  });
-  const isKnown = (overview.data || !seesSystem) && (dead.data || !seesJobs);
+  const items = useAttention(overview.data);
   return (
     <Page title="Home">
       {overview.error && !overview.data && (
         <Failure error={overview.error} retry={overview.refetch} />
       )}
-      {isKnown ? <Attention items={items} /> : <Loading />}
+      {items ? <Attention items={items} /> : <Loading />}
       {overview.data && <Figures overview={overview.data} />}
       <div class="columns">
         {overview.data && <Running overview={overview.data} />}

@@ -11,6 +11,7 @@ import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
 import { report } from '../../components/toast';
 import { describeRule } from '../../format/cron';
+import { countOf } from '../../format/text';
 import { Link } from '../../router/link';
 import { navigate, queryValue } from '../../router/router';
 import { ScheduleHistory } from './schedule-history';
@@ -106,7 +107,8 @@ export function Schedules() {
             )}
             {reminders.length > 0 && (
               <p class="muted">
-                Agents have {reminders.length} reminders: see <Link to="/agents">Agents</Link>.
+                Agents have {countOf(reminders.length, 'reminder')}: see{' '}
+                <Link to="/agents">Agents</Link>.
               </p>
             )}
           </>

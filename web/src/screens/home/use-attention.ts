@@ -1,0 +1,31 @@
+import { ofTopics, useResource } from '../../api/resource';
+import { can } from '../../api/session';
+import type { Deliveries, JobPage, Overview, Schedules, Status } from '../../api/types';
+import { type AttentionItem, findAttention } from './attention';
+
+/** What needs the operator, as far as the session's scopes show it; null while it is unknown. */
+export function useAttention(overview: Overview | null): AttentionItem[] | null {
+  const ofJobs = ofTopics('jobs', 'breakers');
+  const addressOf = (scope: string, address: string) => (can(scope) ? address : null);
+  const status = useResource<Status>(addressOf('system:ro', '/system/status'));
+  const dead = useResource<JobPage>(addressOf('jobs:ro', '/jobs?status=dead&limit=100'), ofJobs);
+  const failed = useResource<JobPage>(
+    addressOf('jobs:ro', '/jobs?status=failed&limit=100'),
+    ofJobs,
+  );
+  const schedules = useResource<Schedules>(addressOf('jobs:ro', '/scheduler/jobs'), ofJobs);
+  const deliveries = useResource<Deliveries>(
+    addressOf('agents:ro', '/gateway/deliveries?status=dead&limit=50'),
+  );
+  const isMissing =
+    (can('system:ro') && !overview) || (can('jobs:ro') && !(dead.data && failed.data));
+  if (isMissing) return null;
+  return findAttention({
+    overview,
+    status: status.data,
+    dead: dead.data,
+    failed: failed.data,
+    schedules: schedules.data,
+    deliveries: deliveries.data,
+  });
+}
