@@ -12,6 +12,7 @@ from pathlib import Path
 import ductile
 
 ROOT = Path(ductile.__file__).parent
+REPOSITORY = ROOT.parent.parent
 LAYERS = (
     {"model", "_fast_dataclass", "errors", "clock", "files", "failpoint"},
     {"core"},
@@ -224,6 +225,16 @@ def test_async_is_used_only_in_http_and_cli() -> None:
 def test_a_folder_has_at_most_sixteen_modules() -> None:
     counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
     assert {shown(folder): count for folder, count in counts.items() if count > 16} == {}
+
+
+def test_every_top_level_folder_is_described() -> None:
+    described = (REPOSITORY / "ARCHITECTURE.md").read_text()
+    generated = {"build", "demo", "dist"}
+    folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir()} - generated
+    unknown = [
+        name for name in folders if not name.startswith(".") and f"`{name}/" not in described
+    ]
+    assert unknown == []
 
 
 def test_a_class_name_is_defined_once_in_the_package() -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,20 @@ def test_job_whose_workspace_cannot_be_created_fails(
         job = running.ended(started(running))
     assert job["status"] == "failed"
     assert job["last_error"].startswith("no workspace: ")
+
+
+def test_only_old_directories_that_are_not_in_use_are_removed(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "w", lambda _: True)
+    now = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
+    ages = {"old": 3601, "used": 3601, "young": 3599, ".partial": 3601, ".used": 3601}
+    for name, seconds in ages.items():
+        folder = tmp_path / "w" / name
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+        at = now.timestamp() - seconds
+        os.utime(folder, (at, at))
+    assert workspaces.sweep(now, 3600.0, lambda job_id: job_id == "used") == 2
+    assert sorted(os.listdir(tmp_path / "w")) == [".used", "used", "young"]
 
 
 class TestFilesThatAreGone:

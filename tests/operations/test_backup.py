@@ -17,6 +17,7 @@ from ductile.errors import DuctileError, Refused
 from ductile.operations import backup
 from ductile.operations.backup import UNDER_WAY, Backups, back_up
 from ductile.store.engines.api import Ledger
+from ductile.store.verify import VerifyReport, Violation
 from tests.engine.site import OK, Running, Site
 from tests.operations.ledger_copies import (
     CLOCK,
@@ -207,6 +208,19 @@ def test_a_damaged_ledger_is_not_passed_off_as_a_backup(site: Site, folder: Path
     with pytest.raises(DuctileError, match=r"damaged|malformed"):
         back_up(ledger, folder / "ledger.db", state_dir=site.state, clock=CLOCK)
     ledger.close()
+    assert os.listdir(folder) == []
+
+
+def test_a_copy_with_damaged_pages_is_not_stored(
+    place: Site, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = VerifyReport("sqlite", False, violations=[Violation("pages", "the file", "is damaged")])
+    monkeypatch.setattr(backup, "verify", lambda _ledger, **_: found)
+    with (
+        place.running() as site_run,
+        pytest.raises(Refused, match="the copy is damaged: pages: the file is damaged"),
+    ):
+        make_backup(site_run, folder / "ledger.db")
     assert os.listdir(folder) == []
 
 

@@ -246,6 +246,7 @@ def test_a_ledger_that_is_beyond_reading_is_kept_with_its_wal(site: Site, copy: 
     wal = site.state / "state.db-wal"
     wal.write_bytes(b"frames")
     done = restore_copy(site, copy)
+    assert not wal.exists()
     assert done.kept is not None
     assert Path(done.kept).read_bytes() == b"broken" * 5000
     assert Path(done.kept + "-wal").read_bytes() == b"frames"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 import pytest
 
+from ductile.core.values.redact import Redactor
 from ductile.engine.outbox import worker as module
 from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, SendResult
 from ductile.engine.outbox.worker import MAX_IN_FLIGHT, NORMALIZE_EVERY, START_WITHIN
@@ -106,6 +108,16 @@ class TestSend:
         row = outbox.row(id)
         assert (row["status"], row["error_detail"]) == ("failed", "internal error")
         assert outbox.worker.count_outcomes() == {"unanswered": 1}
+
+    def test_secret_in_an_error_is_redacted(self, make: Make) -> None:
+        secret = "hunter2hunter2"
+        outbox = make(lambda _request: SendResult(503, f"HTTP 503 for {secret}"))
+        outbox.config = replace(outbox.config, redactor=Redactor([secret]))
+        id = outbox.put()
+        outbox.tick()
+        detail = str(outbox.row(id)["error_detail"])
+        assert "[REDACTED]" in detail
+        assert secret not in detail
 
     def test_error_in_build_request_is_the_failure_of_that_row(
         self, outbox: OutboxHarness, monkeypatch: pytest.MonkeyPatch

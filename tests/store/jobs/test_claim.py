@@ -81,6 +81,16 @@ class TestSeveralAtOnce:
         q.end(q.must_take(), BAD)
         assert q.take_all(3) == ids[1:]
 
+    @pytest.mark.parametrize("key", [None, "k"])
+    def test_older_job_that_waits_for_its_retry_is_passed(
+        self, q: JobQueue, key: str | None
+    ) -> None:
+        q.put()
+        q.end(q.must_take(), BAD)
+        ready = q.put(dedupe_key=key).job_id
+        assert q.must_take(ClaimPolicy(owner="boot-1", caps={"echo": 5})).job.id == ready
+        assert q.take() is None
+
 
 class TestAhead:
     def test_more_jobs_are_claimed_than_there_are_workers(self, q: JobQueue) -> None:

@@ -222,6 +222,24 @@ def test_only_the_owner_settles_and_only_once(ledger: Ledger, posted: list[Store
     assert len(posted) == 2
 
 
+def test_repeated_settlement_does_not_end_the_next_claim(ledger: Ledger) -> None:
+    """The first commit succeeded without an answer, and the row was claimed again since."""
+    id = enqueue(ledger)
+    (first,) = claim(ledger)
+    assert fail(ledger, first, NOW)
+    (second,) = claim(ledger, later(31))
+    assert not succeed(ledger, first, later(31))
+    assert (row(ledger, id)["status"], row(ledger, id)["owner"]) == ("failed", "boot-1")
+    assert succeed(ledger, second, later(31))
+
+
+def test_claim_of_another_boot_is_not_undone(ledger: Ledger) -> None:
+    id = enqueue(ledger)
+    (claimed,) = claim(ledger)
+    ledger.write(lambda tx: deliveries.undo_claim(tx, claimed, "boot-2"))
+    assert row(ledger, id)["owner"] == "boot-1"
+
+
 def test_illegal_status_change_is_an_error(ledger: Ledger) -> None:
     enqueue(ledger)
     (claimed,) = claim(ledger)
