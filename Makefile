@@ -80,6 +80,10 @@ docs: $(READY) ## write the generated pages
 torture: $(READY) ## the long crash loops
 	@$(BIN)/python -m pytest -n $(WORKERS) -m torture --timeout 3600
 
+.PHONY: mutants
+mutants: $(READY) ## plant each bug of mutants/ and expect a test to fail (ONLY=name for one)
+	@$(BIN)/python -m mutants $(ONLY)
+
 lock: $(READY) ## pin the dependencies
 	@$(PIN) -o requirements/build.txt requirements/build.in
 	@$(PIN) --extra postgres -o requirements/runtime.txt pyproject.toml

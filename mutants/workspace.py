@@ -21,7 +21,9 @@ TEST_SECONDS = 60
 """Limit of one test. Longer than a test waits for anything (`tests/waiting.py`)."""
 TIMED_OUT = "Timeout (>"
 """What pytest-timeout reports. A test that hangs does not state what is wrong."""
-PYTEST_EXIT = {0: "passed", 1: "failed", 4: "missing", 5: "missing"}
+PYTEST_EXIT = {0: "passed", 1: "failed", 5: "missing"}
+NOT_FOUND = ("ERROR: not found: ", "ERROR: file or directory not found: ")
+"""What pytest reports for a node id without a test; a test that cannot be imported is not that."""
 
 
 class Verdict(StrEnum):
@@ -84,6 +86,8 @@ class Workspace:
             return "hung", output
         if process.returncode == 1 and TIMED_OUT in output:
             return "hung", output
+        if any(text in output for text in NOT_FOUND):
+            return "missing", output
         return PYTEST_EXIT.get(process.returncode, "broken"), output
 
     @contextmanager
