@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import apsw
 import pytest
 
 from ductile.cli.commands import events
 from ductile.store.jobs import attempts
-from tests.cli.runner import CliRunner
+from tests.cli.runner import CliRunner, read_until, stop
+from tests.waiting import WAIT_LIMIT
 
 LINES = (("logs",), ("job", "logs", "--plugin"), ("job", "list", "--plugin"))
 
@@ -93,3 +97,41 @@ def test_an_event_whose_data_is_not_an_object_is_shown(
 ) -> None:
     events._show({"at": "2026-02-08T10:00:00.000000Z", "type": "reminder", "data": data})
     assert "reminder" in capsys.readouterr().out
+
+
+class TestFollow:
+    SLOW = """\
+#!/bin/sh
+cat > /dev/null
+printf 'first\\n\\033[31mred\\n' >&2
+read go < '@gate@'
+echo second >&2
+echo '{"status":"ok","logs":[{"level":"info","message":"done"}]}'
+"""
+
+    def test_log_is_printed_as_it_is_written(self, cli: CliRunner) -> None:
+        gate = cli.root / "gate"
+        os.mkfifo(gate)
+        opened = os.open(gate, os.O_RDWR)
+        cli.plugin("slow", self.SLOW.replace("@gate@", str(gate)))
+        with cli.gateway():
+            job_id = cli("run", "slow", "--async", "--json").json["job_id"]
+            follower = cli.start("job", "logs", "-f", job_id)
+            assert read_until(follower, "red") == "first\n\\x1b[31mred\n"
+            os.write(opened, b"go\n")
+            assert follower.wait(WAIT_LIMIT) == 0
+            stop(follower)
+        os.close(opened)
+
+    def test_ended_job_is_printed_whole(self, cli: CliRunner) -> None:
+        with cli.gateway():
+            job_id = cli("run", "hello", "--json").json["job_id"]
+            answer = cli("job", "logs", "-f", job_id)
+            assert (answer.code, answer.err) == (0, "attempt 1 succeeded\njob succeeded\n")
+            lines = cli("job", "logs", "-f", job_id, "--json").out.splitlines()
+            assert [json.loads(line)["event"] for line in lines][-1] == "end"
+
+    def test_job_id_and_gateway_are_required(self, cli: CliRunner) -> None:
+        assert cli("job", "logs", "-f").code == 2
+        refused = cli("job", "logs", "-f", "123", "--json")
+        assert (refused.code, refused.json["code"]) == (1, "not_running")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from ductile.cli.options import (
     parse_since,
     resolve_job_id,
 )
-from ductile.errors import DuctileError, NotFound, NotRunning
+from ductile.cli.stream import follow_stream
+from ductile.errors import DuctileError, NotFound, NotRunning, UsageError
 
 POLL_INTERVAL = 0.25
 NOTICES_PER_JOB = 4
@@ -57,11 +59,22 @@ def _log_options(command: Any) -> Any:
 )
 @click.option("--query", metavar="TEXT", help="Search errors, stderr and responses for this text.")
 @click.option("--include-result", is_flag=True, help="Show responses too.")
+@click.option("-f", "--follow", is_flag=True, help="Print a job's log as it is written.")
 @_log_options
 def logs(
-    context: CommandContext, typed_id: str | None, include_result: bool, **filters: Any
+    context: CommandContext,
+    typed_id: str | None,
+    include_result: bool,
+    follow: bool,
+    **filters: Any,
 ) -> None:
-    """Show the output of job attempts, newest last."""
+    """Show the output of job attempts, newest last.
+
+    With ID and --follow, the log of the job is printed as it is written, until the job ends.
+    """
+    if follow:
+        _follow_job(context, typed_id)
+        return
     results = "true" if include_result else None
     with context.target.open_reader() as api, _plugin_hint(api, typed_id):
         job_id = None if typed_id is None else resolve_job_id(api, typed_id)
@@ -69,6 +82,35 @@ def logs(
         if job_id is not None and not page["logs"]:
             api.get(path_to("job", job_id))
     context.show(page, _show_logs)
+
+
+def _follow_job(context: CommandContext, typed_id: str | None) -> None:
+    if typed_id is None:
+        raise UsageError("--follow requires a job id; for all jobs, run: ductile logs -f")
+    client = context.target.client()
+    if client is None:
+        raise NotRunning("no gateway is running, so there is nothing to follow: ductile start")
+    with _plugin_hint(client, typed_id):
+        job_id = resolve_job_id(client, typed_id)
+    for name, data in follow_stream(client, path_to("job", job_id, "log", "stream")):
+        if context.as_json:
+            click.echo(json.dumps({"event": name, **data}))
+        else:
+            _show_live(name, data)
+        if name == "end":
+            return
+
+
+def _show_live(name: str, data: Json) -> None:
+    """Print the log to stdout, and what is about it to stderr."""
+    if name == "log":
+        click.echo(output.escape(data["text"]), nl=False)
+    elif name == "attempt":
+        for line in data["logs"]:
+            output.print_line(f"{line['level']}: {line['message']}")
+        output.print_stderr(f"attempt {data['attempt']} {data['status']}")
+    elif name == "end":
+        output.print_stderr(f"job {data['status']}")
 
 
 @contextmanager

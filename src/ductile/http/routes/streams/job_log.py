@@ -91,7 +91,8 @@ async def _stream(request: Request, job_id: str, position: _Position) -> AsyncIt
     services, subscribers = services_of(request), app_context_of(request).subscribers
     quiet_since = services.clock.monotonic()
     try:
-        yield b": following\n\n"
+        # The first id lets a client resume that is disconnected before the first event.
+        yield f": following\nid: {position}\n\n".encode()
         while not subscribers.closing:
             live = await asyncio.to_thread(services.running_log, job_id)
             stored = None
