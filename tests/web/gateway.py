@@ -46,7 +46,11 @@ pipelines:
 
 PLUGINS = {
     "slow": """
-for number in 1 2 3; do echo "line $number of <b>bold</b>" >&2; sleep 1; done
+echo "line 1 of <b>bold</b>" >&2
+echo "::progress 33 first third" >&2
+sleep 3
+echo "line 2 of <b>bold</b>" >&2
+echo "line 3 of <b>bold</b>" >&2
 echo '{"status": "ok", "result": "done"}'
 """,
     "quick": """

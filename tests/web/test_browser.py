@@ -104,3 +104,7 @@ def test_scenario(scenario: str, gateway: DashboardGateway) -> None:
 def test_every_screen(scenario: str, gateway: DashboardGateway) -> None:
     gateway.seed()
     play(scenario, gateway)
+
+
+def test_long_log_and_many_events_leave_the_page_responsive(gateway: DashboardGateway) -> None:
+    play("performance", gateway)

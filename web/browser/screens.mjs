@@ -28,6 +28,7 @@ export async function findScreens(page) {
     '/events',
     '/configuration',
     '/configuration?tab=tokens',
+    '/configuration?tab=audit',
     '/configuration?tab=nodes',
     '/nowhere',
   ];

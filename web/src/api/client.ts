@@ -1,6 +1,6 @@
 // Requests to the gateway, always to the page's own origin.
 
-import { formatJson, type Json, parseJson } from './json';
+import { formatJson, type Json, parseLargeJson } from './json';
 
 /** A response that is not a success, with the gateway's explanation. */
 export class ApiError extends Error {
@@ -87,16 +87,16 @@ async function send<T>(
     if (signal?.aborted) throw error;
     throw new NetworkError('The gateway does not respond.');
   }
-  const content = readBody(text);
+  const content = await readBody(text);
   if (response.ok) return content as T;
   if (response.status === 401 && address !== '/ui/session') onUnauthorized();
   throw toError(response.status, content);
 }
 
-function readBody(text: string): Json {
+async function readBody(text: string): Promise<Json> {
   if (!text) return null;
   try {
-    return parseJson(text);
+    return await parseLargeJson(text);
   } catch {
     return text;
   }

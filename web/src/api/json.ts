@@ -18,6 +18,25 @@ export function parseJson(text: string): Json {
   return LONG_NUMBER.test(text) ? new ExactReader(text).readDocument() : JSON.parse(text);
 }
 
+const LARGE = 512 * 1024;
+
+/** Parses JSON of any size; a large text is read in several tasks, so that the page can respond. */
+export async function parseLargeJson(text: string): Promise<Json> {
+  if (text.length <= LARGE) return parseJson(text);
+  let isExact = false;
+  for (let place = 0; place < text.length && !isExact; place += LARGE) {
+    await nextTask();
+    // A run of digits may begin in one slice and end in the next.
+    isExact = LONG_NUMBER.test(text.slice(Math.max(0, place - 16), place + LARGE));
+  }
+  await nextTask();
+  return isExact ? new ExactReader(text).readDocument() : JSON.parse(text);
+}
+
+function nextTask(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve));
+}
+
 /** Writes JSON that `parseJson` reads back unchanged; `indent` spaces per level, or one line. */
 export function formatJson(value: Json | undefined, indent = 2): string {
   return write(value ?? null, indent, '');

@@ -72,6 +72,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List administrative actions and failed logins, newest first. */
+        get: operations["get_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/config/view": {
         parameters: {
             query?: never;
@@ -475,6 +492,23 @@ export interface paths {
         put?: never;
         /** End a queued job, or kill a running one. */
         post: operations["post_job_job_id_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/job/{job_id}/log/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Stream a job's log as it is written, until the job ends. */
+        get: operations["get_job_job_id_log_stream"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1388,6 +1422,30 @@ export interface components {
             cursor: number | null;
             logs: components["schemas"]["Attempt"][];
         };
+        /** @description An action of an operator, or a failed login. */
+        AuditEntry: {
+            /** @description A noun and a verb: `token.create`. */
+            action: string;
+            /** @description `token:NAME`, `user:NAME` on this machine, `session:local`, `signal` or `anonymous`. */
+            actor: string;
+            /** Format: date-time */
+            created_at: string;
+            /** @description The arguments. */
+            details: {
+                [key: string]: unknown;
+            } | null;
+            id: number;
+            /** @description The address, `local socket`, `command line` or `signal`. */
+            source: string;
+            /** @description What it acted on. */
+            target: string | null;
+        };
+        /** @description Entries of the audit log, newest first. */
+        AuditPage: {
+            /** @description For the next page; null on the last one. */
+            cursor: number | null;
+            entries: components["schemas"]["AuditEntry"][];
+        };
         /** @description The state of the current or the last backup. */
         Backup: {
             code: string | null;
@@ -1862,6 +1920,7 @@ export interface components {
             payload?: unknown;
             pipeline?: string;
             plugin: string;
+            progress?: components["schemas"]["Progress"];
             pruned?: boolean;
             replay_of?: string | null;
             /** @description The whole response of the last attempt. */
@@ -1897,6 +1956,8 @@ export interface components {
         JobIds: {
             job_ids: string[];
         };
+        /** @description Server-sent events: `log` (text of stderr), `progress`, `attempt` (its end) and `end`. */
+        JobLogStream: string;
         /** @description Jobs, newest first. */
         JobPage: {
             /** @description For the next page; null on the last one. */
@@ -1995,6 +2056,7 @@ export interface components {
             /** @description The pipeline that it is a step of; empty without one. */
             pipeline: string;
             plugin: string;
+            progress?: components["schemas"]["Progress"];
             replay_of: string | null;
             schedule_id: string | null;
             scope_id: string | null;
@@ -2368,6 +2430,13 @@ export interface components {
             state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available";
             uses?: string | null;
             version?: string;
+        };
+        /** @description What a running job reports by a line `::progress 40 copying` of its stderr. */
+        Progress: {
+            message: string;
+            percent: number;
+            /** @description An estimate from the time that was taken so far. */
+            seconds_left: number | null;
         };
         /** @description Running and queued jobs in the order of the queue. */
         Queue: {
@@ -3096,6 +3165,91 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AnalyticsSummary"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_audit: {
+        parameters: {
+            query?: {
+                /** @description This action, or all of its noun: `token`. */
+                action?: string;
+                /** @description Actions of `token:NAME` or `user:NAME`. */
+                actor?: string;
+                /** @description The `cursor` of the previous page. */
+                before?: number;
+                /** @description Maximum number of rows. */
+                limit?: number;
+                /** @description Entries of this time or later. */
+                since?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Entries of the audit log, newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
                 };
             };
             /** @description Malformed; the error names what is wrong. */
@@ -5861,6 +6015,95 @@ export interface operations {
             };
             /** @description The disk is full; nothing was written. */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_job_job_id_log_stream: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The id of the last event that was received; the stream resumes after it. */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description A job's id. */
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events: `log` (text of stderr), `progress`, `attempt` (its end) and `end`. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["JobLogStream"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -11,6 +11,7 @@ export type JobPage = Schemas['JobPage'];
 export type Job = Schemas['Job'];
 export type Attempt = Schemas['Attempt'];
 export type AttemptPage = Schemas['AttemptPage'];
+export type Progress = Schemas['Progress'];
 export type JobReasons = Schemas['JobReasons'];
 export type TreeNode = Schemas['Node'];
 export type JobTree = Schemas['JobTree'];
@@ -47,6 +48,7 @@ export type Reload = Schemas['Reload'];
 export type ConfigView = Schemas['ConfigView'];
 export type Tokens = Schemas['Tokens'];
 export type Token = Schemas['Token'];
+export type AuditPage = Schemas['AuditPage'];
 export type Notices = Schemas['Notices'];
 
 /** `GET /system/overview`; the rows of its lists have no model of their own. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { formatJson, parseJson } from '../../src/api/json';
+import { formatJson, parseJson, parseLargeJson } from '../../src/api/json';
 
 describe('parseJson', () => {
   it('keeps integers beyond 2^53', () => {
@@ -38,6 +38,26 @@ describe('parseJson', () => {
     const value = parseJson('{"__proto__": {"x": 1}, "n": 12345678901234567}') as object;
     expect(Object.getPrototypeOf(value)).toBe(Object.prototype);
     expect(Object.keys(value)).toEqual(['__proto__', 'n']);
+  });
+});
+
+describe('parseLargeJson', () => {
+  const filler = 'x'.repeat(512 * 1024);
+
+  it('reads a large text as JSON.parse does', async () => {
+    const value = { filler, list: [1, 2.5, null] };
+    expect(await parseLargeJson(JSON.stringify(value))).toEqual(value);
+  });
+
+  it('keeps an integer exact wherever it is', async () => {
+    for (let cut = 0; cut < 20; cut++) {
+      const text = `["${filler.slice(cut + 10)}",9007199254740993]`;
+      expect(((await parseLargeJson(text)) as unknown[])[1]).toBe(9007199254740993n);
+    }
+  });
+
+  it('refuses what is not JSON', async () => {
+    await expect(parseLargeJson(filler)).rejects.toThrow(SyntaxError);
   });
 });
 

@@ -4,10 +4,9 @@ import { useEffect, useState } from 'preact/hooks';
 import { path } from '../../api/client';
 import { formatJson, parseJson } from '../../api/json';
 import { readStream, type ServerSentEvent, StreamRefused } from '../../api/sse';
-import type { Attempt, Job } from '../../api/types';
+import type { Attempt, Job, Progress } from '../../api/types';
 import { LogView } from '../../components/log-view';
-import { formatDuration } from '../../format/duration';
-import { toMillis } from '../../format/time';
+import { ProgressBar } from '../../components/progress-bar';
 import { queryValue, setQuery } from '../../router/router';
 
 export function JobLog({ job }: { job: Job }) {
@@ -61,10 +60,7 @@ function ensureEnd(text: string): string {
   return text.endsWith('\n') ? text : `${text}\n`;
 }
 
-interface Progress {
-  percent: number | null;
-  message: string | null;
-}
+type LogEvent = Progress & { attempt: number; text: string };
 
 interface Live {
   text: string;
@@ -75,10 +71,10 @@ interface Live {
 const RECONNECT_MS = 1000;
 
 function LiveLog({ job }: { job: Job }) {
-  const live = useLiveLog(job.job_id);
+  const live = useLiveLog(job.job_id, job.attempt);
   return (
     <>
-      {live.progress && <ProgressBar progress={live.progress} startedAt={job.started_at} />}
+      {live.progress && <ProgressBar progress={live.progress} />}
       {live.problem ? (
         <p class="muted log-empty">{live.problem}</p>
       ) : (
@@ -89,28 +85,32 @@ function LiveLog({ job }: { job: Job }) {
 }
 
 /** Follows the log, and resumes after a lost connection where it stopped. */
-function useLiveLog(jobId: string): Live {
+function useLiveLog(jobId: string, attempt: number): Live {
   const [live, setLive] = useState<Live>({ text: '', progress: null, problem: '' });
   useEffect(() => {
     const abort = new AbortController();
-    const follower = new LogFollower(jobId, abort.signal, (change) =>
+    const follower = new LogFollower(jobId, attempt, abort.signal, (change) =>
       setLive((before) => ({ ...before, ...change(before) })),
     );
     void follower.run();
     return () => abort.abort();
-  }, [jobId]);
+  }, [jobId, attempt]);
   return live;
 }
 
 class LogFollower {
-  private lastId = '';
+  /** The attempt, and the number of characters that were received of its log. */
+  private lastId: string;
   private isEnded = false;
 
   constructor(
     private readonly jobId: string,
+    private readonly attempt: number,
     private readonly signal: AbortSignal,
     private readonly update: (change: (before: Live) => Partial<Live>) => void,
-  ) {}
+  ) {
+    this.lastId = `${attempt}-0`;
+  }
 
   async run(): Promise<void> {
     while (!this.signal.aborted && !this.isEnded) {
@@ -140,9 +140,9 @@ class LogFollower {
     let text = '';
     let progress: Progress | null = null;
     for (const { type, data } of events) {
-      if (type === 'end') this.isEnded = true;
-      const content = (data ? parseJson(data) : {}) as unknown as Progress & { text?: string };
-      if (type === 'log') text += ensureEnd(content.text ?? '');
+      const content = parseJson(data) as unknown as LogEvent;
+      if (type === 'end' || type === 'attempt') this.isEnded = true;
+      else if (type === 'log' && content.attempt === this.attempt) text += content.text;
       else if (type === 'progress') progress = content;
     }
     this.update((before) => ({
@@ -156,25 +156,4 @@ function describeRefusal(status: number): string {
   return status === 404
     ? 'This gateway does not have live logs; the log is shown when the attempt has ended.'
     : `The live log was refused with status ${status}.`;
-}
-
-interface ProgressBarProps {
-  progress: Progress;
-  startedAt: string | null;
-}
-
-function ProgressBar({ progress: { percent, message }, startedAt }: ProgressBarProps) {
-  const left =
-    percent && percent > 0 && percent < 100 && startedAt
-      ? ((Date.now() - toMillis(startedAt)) / percent) * (100 - percent)
-      : null;
-  return (
-    <div class="progress">
-      <progress max={100} value={percent ?? undefined} aria-label="Progress" />
-      <span>
-        {percent !== null && `${percent} %`} {message}
-        {left !== null && <span class="muted"> · about {formatDuration(left)} left</span>}
-      </span>
-    </div>
-  );
 }

@@ -73,7 +73,8 @@ const COLUMNS: Column<JobSummary>[] = [
   },
 ];
 
-function JobState({ job: { status, attempt, max_attempts, next_retry_at } }: { job: JobSummary }) {
+function JobState({ job }: { job: JobSummary }) {
+  const { status, attempt, max_attempts, next_retry_at, progress } = job;
   return (
     <>
       {next_retry_at ? <Badge status="retrying" /> : <Badge status={status} />}
@@ -83,6 +84,7 @@ function JobState({ job: { status, attempt, max_attempts, next_retry_at } }: { j
           {attempt}/{max_attempts}
         </span>
       )}
+      {progress && <span class="muted"> {progress.percent} %</span>}
     </>
   );
 }
