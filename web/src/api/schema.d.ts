@@ -1065,7 +1065,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the exact times of the coming fires. */
+        /** List the coming fires, and which of the times are exact. */
         get: operations["get_scheduler_next"];
         put?: never;
         post?: never;
@@ -1596,6 +1596,10 @@ export interface components {
                 [key: string]: unknown;
             };
             config_hash: string;
+            /** @description The same as in `config`. */
+            plugins: {
+                [key: string]: unknown;
+            };
             routes: {
                 [key: string]: unknown;
             }[];
@@ -1792,6 +1796,8 @@ export interface components {
             command: string | null;
             /** Format: date-time */
             created_at: string;
+            fact: unknown;
+            /** @description The same as `fact`. */
             fact_json: unknown;
             fact_type: string;
             id: number;
@@ -1818,6 +1824,10 @@ export interface components {
         };
         /** @description A coming fire of a schedule. */
         Fire: {
+            /** @description What can change the time; null if it is exact. */
+            depends_on: string | null;
+            /** @description Whether the schedule fires at this time if nothing holds it back. */
+            exact: boolean;
             /** Format: date-time */
             fires_at: string;
             local: string;
@@ -2378,6 +2388,10 @@ export interface components {
         };
         /** @description A plugin that was found or configured. */
         Plugin: {
+            /** @description Circuit breakers that are not closed. */
+            breakers?: {
+                [key: string]: unknown;
+            }[];
             /** @description The type of each command. */
             commands: {
                 [key: string]: string;
@@ -2396,6 +2410,10 @@ export interface components {
         };
         /** @description A plugin and its commands. */
         PluginDetail: {
+            /** @description Circuit breakers that are not closed. */
+            breakers?: {
+                [key: string]: unknown;
+            }[];
             commands: components["schemas"]["Command"][];
             description?: string;
             name: string;
@@ -2413,6 +2431,10 @@ export interface components {
         };
         /** @description A plugin with its health and last run. */
         PluginStatus: {
+            /** @description Circuit breakers that are not closed. */
+            breakers?: {
+                [key: string]: unknown;
+            }[];
             /** @description The type of each command. */
             commands: {
                 [key: string]: string;
@@ -2423,6 +2445,7 @@ export interface components {
             name: string;
             parallelism?: number | null;
             path: string | null;
+            plugin_state: components["schemas"]["StoredState"] | null;
             protocol?: number;
             /** @description Why it is not ready. */
             reason: string | null;
@@ -2775,6 +2798,13 @@ export interface components {
             exact: boolean;
             fails: string | null;
             values: unknown;
+        };
+        /** @description What a plugin has stored between jobs. */
+        StoredState: {
+            bytes: number;
+            updated_at: string | null;
+            /** @description Redacted; null if it is large. */
+            value: unknown;
         };
         /** @enum {string} */
         SubmittedBy: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent";
@@ -3443,6 +3473,10 @@ export interface operations {
             query?: {
                 /** @description Resume after this event id, as `Last-Event-ID` does. */
                 after?: string;
+                /** @description `go`: names and data of the Go program, and its backlog of 100 events. */
+                format?: "go";
+                /** @description Start with this many past events, at most 1,000, unless resuming. */
+                last?: number;
                 /** @description Only these topics; several are separated by commas or repeated. */
                 topic?: string[];
             };
