@@ -188,6 +188,8 @@ class Noun(SuggestingGroup):
         self._default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["help"]:
+            args = [*args[1:], ctx.help_option_names[0]]
         no_action = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         if self._default is not None and no_action:
             args = [self._default, *args]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import ductile
-from ductile.cli import aliases, errors
+from ductile.cli import aliases, errors, go_words, output
 from ductile.cli.command import SuggestingGroup, config_option, verbose_option
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ OPTION_WORDS = {"help": "--help", "version": "--version"}
 
 class RootGroup(SuggestingGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["version"] and not aliases.JSON.isdisjoint(args):
+            output.print_json({"name": "ductile", "version": ductile.__version__})
+            ctx.exit()
         if args and args[0] in OPTION_WORDS:
             args = [*args[1:], OPTION_WORDS[args[0]]]
         return super().parse_args(ctx, args)
@@ -68,7 +71,7 @@ class RootGroup(SuggestingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, aliases.translate(args))
+        return super().resolve_command(ctx, aliases.translate(go_words.translate_go(args)))
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*NOUNS, *SHORT]
@@ -132,6 +135,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if args is None else args)
     colour = False if os.environ.get("NO_COLOR") else None
-    with errors.report_errors(as_json=not aliases.JSON.isdisjoint(words)) as status:
+    as_json = not aliases.JSON.isdisjoint(words) or go_words.wants_json(words)
+    with errors.report_errors(as_json=as_json) as status:
         status.code = root.main(words, standalone_mode=False, color=colour) or 0
     return status.code

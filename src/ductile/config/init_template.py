@@ -80,19 +80,22 @@ routes: []
 FILES = {"config.yaml": CONFIG, "pipelines.yaml": PIPELINES}
 
 
-def init(directory: Path, *, dry: bool = False) -> list[Path]:
-    """Write a first configuration and return the new paths; existing files are kept.
+def init(directory: Path, *, dry: bool = False, backup_suffix: str | None = None) -> list[Path]:
+    """Write a first configuration and return the new paths.
 
-    With `dry`, return the paths without writing them.
+    Existing files are an error or, with `backup_suffix`, are renamed. With `dry`, return the paths
+    without writing them.
     """
     files = {directory / name: text for name, text in FILES.items()}
-    for path in files:
-        if os.path.lexists(path):
-            raise Refused(f"{path} already exists; nothing was written", path=str(path))
+    existing = [path for path in files if os.path.lexists(path)]
+    if existing and backup_suffix is None:
+        raise Refused(f"{existing[0]} already exists; nothing was written", path=str(existing[0]))
     folders = [path for path in (directory, directory / "plugins") if not path.is_dir()]
     try:
         for folder in () if dry else folders:
             create(folder)
+        for path in () if dry else existing:
+            path.rename(f"{path}{backup_suffix}")
         for path, text in () if dry else files.items():
             write_new(path, text.encode())
     except OSError as error:

@@ -211,7 +211,7 @@ class TestDryRun:
         finally:
             stop(gateway)
         assert done["status"] == "succeeded"
-        assert done["state_updates"] == {"last": "wide.0.good"}
+        assert done["state_updates"] == {"last": "good"}
         assert done["request"]["event"]["payload"]["result"] == "first"
         assert done["request"]["context"]["run"] == {"who": 1}
         assert done["sandbox"]["cloned_from"] == str(entered)
@@ -219,7 +219,7 @@ class TestDryRun:
         assert done["sandbox"]["gone"] is None
         assert done["goes_to"] == []
         assert (entered / "trail").read_text().split() == ["first"]
-        assert (workspace / "trail").read_text().split() == ["first", "wide.0.good"]
+        assert (workspace / "trail").read_text().split() == ["first", "good"]
         assert not Path(done["sandbox"]["directory"]).exists()
 
     def test_the_sandbox_has_the_files_from_before_the_job(self, flow: CliRunner) -> None:

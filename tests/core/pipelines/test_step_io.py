@@ -74,6 +74,14 @@ def test_the_request_context_says_where_the_job_stands():
     )
 
 
+def test_step_id_is_the_one_that_is_written():
+    split = {"id": "s", "split": [{"id": "left.one", "uses": "a"}, {"uses": "b"}]}
+    for path, written in (("s.0.left.one", "left.one"), ("s.1.step_1", "step_1")):
+        result = prepare_step(one(split).nodes[path], {}, ENTERING, {}, hops=0)
+        assert isinstance(result, Prepared)
+        assert result.context["ductile_step_id"] == written
+
+
 def test_with_sees_what_the_step_itself_claims_and_its_plugins_config():
     step = {
         "uses": "a",

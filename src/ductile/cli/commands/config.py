@@ -24,15 +24,18 @@ config.add_command(set_)
 
 @config.write("init")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-def init(context: CommandContext, directory: Path | None) -> None:
+@click.option("--force", is_flag=True, help="Replace existing files; they are kept as *.bak-TIME.")
+def init(context: CommandContext, directory: Path | None, force: bool) -> None:
     """Create a first configuration.
 
     DIR defaults to the directory where Ductile looks for it. Existing files are not overwritten.
     """
+    from ductile.clock import SystemClock
     from ductile.config.init_template import init as write_files
 
     where = (directory or context.config or _default_directory()).absolute()
-    written = write_files(where, dry=context.dry_run)
+    suffix = f".bak-{SystemClock().now():%Y%m%dT%H%M%S%f}" if force else None
+    written = write_files(where, dry=context.dry_run, backup_suffix=suffix)
     document = {"config": str(where / "config.yaml"), "written": [str(path) for path in written]}
     context.show({**document, "dry_run": context.dry_run}, _show_init)
 
@@ -63,10 +66,17 @@ def check(context: CommandContext, strict: bool) -> int:
     from ductile.operations.config.check import check as check_config
 
     now = SystemClock().now()
-    checked = check_config(lambda: context.target.loaded, environ=os.environ, now=now)
+    try:
+        checked = check_config(lambda: context.target.loaded, environ=os.environ, now=now)
+    except ConfigError as error:
+        # As in the Go program, for scripts that read the verdict from the JSON.
+        error.details |= {"valid": False, "errors": error.details["problems"], "warnings": []}
+        raise
     accepted = not (strict and checked.warnings)
     document = {
         "ok": accepted,
+        "valid": accepted,
+        "errors": [],
         "config": str(checked.loaded.settings.config_dir),
         "files": [str(path) for path in checked.loaded.files],
         "plugins": sorted(checked.compiled.registry.plugins),

@@ -157,7 +157,8 @@ def _fetch(api: GatewayApi, **filters: Any) -> Json:
     cursor, limit = filters.pop("before"), filters.pop("limit")
     while True:
         page = api.get("/job-logs", **filters, before=cursor, limit=limit - len(logs))
-        logs += page["logs"]
+        # `log_id` is the name of `id` in the Go program.
+        logs += [{**row, "log_id": row["id"]} for row in page["logs"]]
         cursor = page["cursor"]
         if cursor is None or len(logs) >= limit:
             break

@@ -66,6 +66,8 @@ class Node:
     on_events: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     branches: tuple[Branch, ...] = ()
     join_always: bool = False
+    id: str = ""
+    """The id as it is written, or `step_1`, without the ids of its callers."""
 
     def follows(self) -> Iterator[Target]:
         """All nodes that can follow this one."""

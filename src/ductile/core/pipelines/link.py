@@ -136,6 +136,7 @@ class _Linker:
             otherwise=after,
             condition=step.condition,
             config_of=step.plugin or None,
+            id=step.id,
         )
         return self.add(switch)
 
@@ -163,6 +164,7 @@ class _Linker:
                     with_=step.with_,
                     baggage=step.baggage,
                     relay=step.relay,
+                    id=step.id,
                 )
                 self.exits[path] = exits
                 return self.add(node)
@@ -187,6 +189,7 @@ class _Linker:
                 next=after,
                 branches=tuple(branches),
                 join_always=step.join_always,
+                id=step.id,
             )
         )
 
@@ -208,6 +211,7 @@ class _Linker:
                     plugin=plugin,
                     command=command,
                     config_of=plugin,
+                    id=name,
                 )
             )
         return Target(self.name, path)

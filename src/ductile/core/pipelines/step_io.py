@@ -208,9 +208,7 @@ def switch_event(switched: Switched, entered: Json, now: datetime, event_id: str
 
 
 def _request_context(node: Node, accumulated: Mapping[str, Json]) -> dict[str, Json]:
-    return request_context(
-        accumulated, plugin=node.plugin, pipeline=node.pipeline, step_id=node.path
-    )
+    return request_context(accumulated, plugin=node.plugin, pipeline=node.pipeline, step_id=node.id)
 
 
 def _after(entered: Json, result: Json) -> Json:

@@ -79,7 +79,30 @@ def status(context: CommandContext) -> None:
     if not api.running:
         page |= {"running_gateway": False, "boot": None, "uptime_seconds": None}
     page["state_dir"] = str(context.target.state_dir)
+    page |= _list_checks(context, page)
     context.show(page, _show_status)
+
+
+def _list_checks(context: CommandContext, page: dict[str, Any]) -> dict[str, Any]:
+    """Return `healthy` and `checks`, which scripts around the Go program read."""
+    config = str(context.target.loaded.settings.config_dir) if context.api_url is None else None
+    sick = [
+        row["name"] for row in page["plugins"] if row["health"] and not row["health"]["healthy"]
+    ]
+    refused = [row["name"] for row in page["plugins"] if row["state"] == "refused"]
+    gateway = "a gateway is running" if page["running_gateway"] else "no gateway is running"
+    checks = [
+        {"name": "config_load", "ok": True, "path": config, "detail": "configuration loaded"},
+        {"name": "state_db", "ok": True, "path": page["state_dir"], "detail": "ledger is readable"},
+        {"name": "pid_lock", "ok": True, "path": page["state_dir"], "detail": gateway},
+        {"name": "plugins_loaded", "ok": not refused, "detail": _name_all("refused", refused)},
+        {"name": "plugins_healthy", "ok": not sick, "detail": _name_all("unhealthy", sick)},
+    ]
+    return {"healthy": all(check["ok"] for check in checks), "checks": checks}
+
+
+def _name_all(what: str, names: list[str]) -> str:
+    return f"{what}: {', '.join(names)}" if names else f"none is {what}"
 
 
 def _show_status(page: dict[str, Any]) -> None:
