@@ -67,6 +67,32 @@ def test_high_security_file_requires_a_seal(config_dir: ConfigDir, name: str) ->
     assert "ductile config lock" in problem.message
 
 
+GRANTS = {
+    "tokens": "tokens: [{name: t, key: a-token-0123456789}]",
+    "webhooks": "webhooks: [{path: /h, plugin: p, secret: a-secret-0123456789}]",
+    "endpoints": "webhooks: {endpoints: [{path: /h, plugin: p, secret: a-secret-0123456789}]}",
+    "api": "api: {auth: {tokens: [{token: a-token-0123456789, scopes: ['*']}]}}",
+    "peers": "remote_ingress: {peers: [{name: lab, secret: a-secret-0123456789, accept: [x]}]}",
+}
+
+
+@pytest.mark.parametrize("text", GRANTS.values(), ids=GRANTS)
+def test_included_file_that_grants_access_requires_a_seal(config_dir: ConfigDir, text: str) -> None:
+    files = {"config.yaml": "include: [extra.yaml]", "extra.yaml": "{}"}
+    assert config_dir.load(files).warnings == ()
+    problem = only(config_dir.load_errors({"extra.yaml": text}))
+    assert problem.file == str(config_dir.path / "extra.yaml")
+    assert "is not sealed" in problem.message
+    config_dir.lock()
+    config_dir.load()
+    problem = only(config_dir.load_errors({"extra.yaml": f"{text}\n"}))
+    assert "has changed since it was sealed" in problem.message
+
+
+def test_config_yaml_itself_needs_no_seal_for_its_tokens(config_dir: ConfigDir) -> None:
+    assert config_dir.load(GRANTS["api"]).settings.all_tokens
+
+
 @pytest.mark.parametrize("name", ["tokens.yaml", "scopes/t.json"])
 def test_changed_high_security_file_is_an_error(sealed: ConfigDir, name: str) -> None:
     problem = only(sealed.load_errors({name: FILES[name] + "\n"}, KEY=TOKEN))

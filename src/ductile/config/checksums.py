@@ -32,7 +32,10 @@ _ADVICE = "if you made this change, run: ductile config lock"
 
 
 def is_high_security(path: Path) -> bool:
-    """Whether a file grants permissions and must therefore be sealed to be used."""
+    """Whether a file grants permissions by its name, and must therefore be sealed to be used.
+
+    An included file is a high-security file by its content as well.
+    """
     scopes = path.parent.name == SCOPES and path.suffix == ".json"
     return path.name in HIGH_SECURITY or scopes
 
@@ -55,23 +58,28 @@ class Seal:
 
     def accepts(self, source: Source) -> bool:
         """False only for a high-security file that differs from the seal."""
-        return not is_high_security(source.path) or self._matches(source.path, source.digest)
+        return not is_high_security(source.path) or self.matches(source)
+
+    def matches(self, source: Source) -> bool:
+        """Whether the seal has the file as it is now."""
+        return self._matches(source.path, source.digest)
 
     def _matches(self, path: Path, digest: str) -> bool:
         return self.hashes.get(str(path)) == digest
 
     def compare(
-        self, files: Mapping[Path, str], scope_files: Iterable[Path], *, strict: bool
+        self, files: Mapping[Path, str], granting: Iterable[Path], *, strict: bool
     ) -> list[Problem]:
         """The differences between the files and the seal.
 
-        They are errors for high-security files and, if `strict`, for all files; otherwise
-        warnings. Without a seal, only high-security files are reported.
+        They are errors for high-security files, which are those with certain names and those in
+        `granting`, and, if `strict`, for all files; otherwise warnings. Without a seal, only
+        high-security files are reported.
         """
-        scopes = set(scope_files)
+        must_match = set(granting)
         problems = []
         for path, digest in files.items():
-            high = is_high_security(path) or path in scopes
+            high = is_high_security(path) or path in must_match
             if self._matches(path, digest) or not (high or self.exists):
                 continue
             why = "has changed since it was sealed" if str(path) in self.hashes else "is not sealed"

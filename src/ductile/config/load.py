@@ -99,7 +99,7 @@ def load(
     """
     config = find(path, environ)
     stored, problems = checksums.read(config.parent) if seal else (None, [])
-    sources = gather(config, stored, drafts)
+    sources = gather(config, stored, drafts, home=environ.get("HOME"))
     problems += sources.problems
     differences = _compare(stored, sources, strict=_is_literally_set(sources, "strict_mode"))
     if config not in sources.reader.hashes or errors_of(differences):
@@ -218,8 +218,8 @@ def hash_settings(settings: Settings) -> str:
 def _compare(stored: Seal | None, sources: Sources, *, strict: bool) -> list[Problem]:
     if stored is None:
         return []
-    scopes = [source.path for source in sources.scope_files.values()]
-    return stored.compare(sources.reader.hashes, scopes, strict=strict)
+    scopes = {source.path for source in sources.scope_files.values()}
+    return stored.compare(sources.reader.hashes, scopes | sources.granting, strict=strict)
 
 
 def read_variables(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
@@ -204,3 +205,25 @@ def test_number_of_files_is_limited(config_dir: ConfigDir) -> None:
     files = {f"d/{n:04}.yaml": "{}" for n in range(1005)}
     problem = only(config_dir.load_errors({"config.yaml": "include: [d]", **files}))
     assert problem.allowed == "at most 1000 files"
+
+
+def test_tilde_is_the_home_directory(config_dir: ConfigDir, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/x.yaml").write_text("service: {name: from-home}")
+    (tmp_path / "home/.env").write_text("LEVEL=debug\n")
+    text = """include: ["~/x.yaml"]
+environment_vars: {include: ["~/.env"]}
+service: {log_level: "${LEVEL}"}
+"""
+    service = config_dir.load(text, HOME=str(tmp_path / "home")).settings.service
+    assert (service.name, service.log_level) == ("from-home", "debug")
+
+
+def test_missing_file_of_the_home_directory_is_named(config_dir: ConfigDir) -> None:
+    problem = only(config_dir.load_errors('include: ["~/x.yaml"]', HOME="/nowhere"))
+    assert "there is no file /nowhere/x.yaml" in problem.message
+
+
+def test_other_names_with_a_tilde_are_relative(config_dir: ConfigDir) -> None:
+    files = {"config.yaml": 'include: ["~x.yaml"]', "~x.yaml": "service: {name: tilde}"}
+    assert config_dir.load(files, HOME="/nowhere").settings.service.name == "tilde"

@@ -171,7 +171,7 @@ class TestAlternativeForms:
     def test_webhooks(self, config_dir: ConfigDir) -> None:
         endpoint = "{path: /h, plugin: p, secret: x}"
         files = {"config.yaml": "include: [w.yaml]", "w.yaml": f"webhooks: [{endpoint}]"}
-        one = config_dir.load(files).settings
+        one = config_dir.load(files, seal=False).settings
         assert one == config_dir.load(f"webhooks: {{endpoints: [{endpoint}]}}").settings
 
     def test_both_forms_of_webhooks_are_merged(self, config_dir: ConfigDir) -> None:
@@ -179,7 +179,7 @@ class TestAlternativeForms:
             "config.yaml": "include: [w.yaml]\nwebhooks: {listen: 127.0.0.1:9}",
             "w.yaml": "webhooks: [{path: /h, plugin: p, secret: x}]",
         }
-        webhooks = config_dir.load(files).settings.webhooks
+        webhooks = config_dir.load(files, seal=False).settings.webhooks
         assert (webhooks.listen, len(webhooks.endpoints)) == ("127.0.0.1:9", 1)
 
     def test_database(self, config_dir: ConfigDir) -> None:

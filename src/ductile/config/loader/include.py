@@ -60,19 +60,27 @@ class Sources:
     env_files: list[Source] = field(default_factory=list)
     scope_files: dict[str, Source] = field(default_factory=dict)
     """By the text of `scopes_file`."""
+    granting: set[Path] = field(default_factory=set)
+    """Included files that hold tokens, webhook endpoints or peers, and must be sealed."""
     lost_scopes: dict[str, Problem] = field(default_factory=dict)
     """Scope files that could not be read; the token decides whether that is an error."""
     problems: list[Problem] = field(default_factory=list)
 
 
-def gather(config: Path, seal: Seal | None, drafts: Mapping[Path, bytes] | None = None) -> Sources:
+def gather(
+    config: Path,
+    seal: Seal | None,
+    drafts: Mapping[Path, bytes] | None = None,
+    *,
+    home: str | None = None,
+) -> Sources:
     """Read `config` (absolute) and the files it includes, depth first, each file once.
 
     High-security files that are not included are read as well, for comparison with the seal. A
-    file that violates `seal` is not parsed. Variables are not expanded.
-    `drafts` replace the content of their files.
+    file that violates `seal` is not used. Variables are not expanded.
+    `drafts` replace the content of their files. `home` is what `~` means; default: `$HOME`.
     """
-    gatherer = _Gatherer(config, seal, drafts)
+    gatherer = _Gatherer(config, seal, drafts, home or os.environ.get("HOME"))
     gatherer.load(config, Location(str(config), 1, 1), ())
     gatherer.read_scopes()
     gatherer.read_high_security()
@@ -88,13 +96,38 @@ def gather_readable(config: Path, drafts: Mapping[Path, bytes] | None = None) ->
     return sources
 
 
+def _grants_access(table: MappingNode) -> bool:
+    """Whether a file says who may call the gateway: by tokens, webhook endpoints or peers.
+
+    Not asked of config.yaml, which would then need a seal wherever the API is enabled.
+    """
+    lists = (
+        ("tokens",),
+        ("api", "auth", "tokens"),
+        ("webhooks", "endpoints"),
+        ("remote_ingress", "peers"),
+    )
+    for path in lists:
+        node: Node | None = table
+        for key in path:
+            node = node.get(key) if isinstance(node, MappingNode) else None
+        if isinstance(node, SequenceNode) and node.items:
+            return True
+    return False
+
+
 class _Gatherer:
     def __init__(
-        self, config: Path, seal: Seal | None, drafts: Mapping[Path, bytes] | None
+        self,
+        config: Path,
+        seal: Seal | None,
+        drafts: Mapping[Path, bytes] | None,
+        home: str | None,
     ) -> None:
         nothing = MappingNode({}, Location(str(config), 1, 1))
         self.sources = Sources(config.parent, Reader(config.parent, drafts), nothing)
         self._seal = seal
+        self._home = home
         self._seen: set[Path] = set()
 
     def load(self, path: Path, asked: Location, chain: tuple[Path, ...]) -> None:
@@ -114,6 +147,10 @@ class _Gatherer:
         table = self._parse(source)
         if table is None:
             return
+        if chain and _grants_access(table):
+            self.sources.granting.add(path)
+            if self._seal and not self._seal.matches(source):
+                return
         includes = self._read_paths(table.get(normalize.INCLUDE), (normalize.INCLUDE,))
         environment = table.items.get(normalize.ENVIRONMENT)
         env_files = self._read_env_paths(environment.value) if environment else []
@@ -239,7 +276,9 @@ class _Gatherer:
 
     def _resolve(self, text: str, declaring: Path | None) -> Path:
         """The path relative to the directory of config.yaml or, if there is no such file, to the
-        declaring file, as in the Go program."""
+        declaring file, as in the Go program. `~` is the home directory."""
+        if self._home and (text == "~" or text.startswith("~/")):
+            return absolute(Path(self._home), text[2:])
         target = absolute(self.sources.root, text)
         if declaring is not None and not os.path.lexists(target):
             sibling = absolute(declaring.parent, text)
