@@ -6,12 +6,15 @@ import json
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from ductile.http.routes import webhooks
 from tests.http.harness import CONFIG, ApiHarness, running_api
 from tests.http.routes.test_webhooks import HOOKS, PLUGINS, SECRET, post, sign
+from tests.waiting import WAIT_LIMIT
 
 FORGED = sign(b"{}", "another-secret-0123456789")
 OLD = f"t={int(time.time()) - 3600},v1={FORGED}"
@@ -26,6 +29,17 @@ def api() -> Iterator[ApiHarness]:
 def refusals(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return [line for line in lines if line["message"] == "webhook refused"]
+
+
+def test_sender_of_a_too_large_body_gets_its_413(api: ApiHarness) -> None:
+    """urllib sends the whole body, asks for the connection's end, and then reads."""
+    host, port = api.address("webhooks")
+    url = f"http://{host}:{port}/hook/plain"
+    for _ in range(5):
+        with pytest.raises(HTTPError) as refused:
+            urlopen(Request(url, b"x" * 5_000_000), timeout=WAIT_LIMIT)
+        assert refused.value.code == 413
+        refused.value.close()
 
 
 @pytest.mark.parametrize(

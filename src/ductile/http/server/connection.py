@@ -217,7 +217,6 @@ class HttpConnection(HttpToolsProtocol):
     # The fast path
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        cycle.transport = _ResponseTransport(self, cycle)  # type: ignore[assignment]
         usable = (
             self._fast_path is not None
             and cycle.more_body
@@ -228,11 +227,15 @@ class HttpConnection(HttpToolsProtocol):
         if route is not None:
             self._held, self._fast_route = cycle, route
         else:
-            super()._start_asgi_task(cycle, app)
+            self._start_application(cycle, app)
+
+    def _start_application(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.transport = _ResponseTransport(self, cycle)  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
 
     def _use_normal_route(self, cycle: RequestResponseCycle) -> None:
         self._held = None
-        super()._start_asgi_task(cycle, self.app)
+        self._start_application(cycle, self.app)
 
     def _use_fast_route(self, cycle: RequestResponseCycle) -> None:
         """Offer a complete request to its fast route."""

@@ -221,6 +221,15 @@ def test_subscribers_of_one_token_are_limited(
         pass
 
 
+def test_refused_subscriber_takes_no_place(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = limit_subscribers(api, monkeypatch, 8)
+    for _ in range(5):
+        assert api.ask("GET", "/events?after=x").status == 400
+    assert limit.count == 0
+
+
 def test_subscriber_that_leaves_at_once_gives_its_place_back(
     api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ checked again before each batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,39 +47,54 @@ Encoder = Callable[[StoredNotice], str]
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class EventStream(StreamingResponse):
+class _EventStream(StreamingResponse):
     """A stream that gives its place back, also if its client leaves before the first byte."""
 
-    def __init__(self, request: Request, content: AsyncIterator[bytes]) -> None:
+    def __init__(self, content: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
         super().__init__(content, media_type="text/event-stream", headers=HEADERS)
-        principal = principal_of(request)
-        assert principal is not None, "access control admits only known callers"
-        self._principal, self._subscribers = principal, app_context_of(request).subscribers
-        self._subscribers.enter(principal)
+        self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._subscribers.leave(self._principal)
+            self._leave()
+
+
+async def open_stream(
+    request: Request, prepare: Callable[[], Awaitable[AsyncIterator[bytes]]]
+) -> Response:
+    """Take a place, then prepare the content: a refusal must not read the ledger."""
+    principal, subscribers = principal_of(request), app_context_of(request).subscribers
+    assert principal is not None, "access control admits only known callers"
+    subscribers.enter(principal)
+    try:
+        return _EventStream(await prepare(), partial(subscribers.leave, principal))
+    except BaseException:
+        subscribers.leave(principal)
+        raise
 
 
 async def stream_events(request: Request, query: EventQuery) -> Response:
     """`GET /events`: Stream events from now on, or from `Last-Event-ID` (or `after`) on."""
-    services = services_of(request)
-    header = request.headers.get("last-event-id")
-    last = header or query.after
     topics = frozenset(topic for text in query.topic for topic in _read_topics(text))
-    name = "Last-Event-ID" if header else "after"
+    encode = encode_go_event if query.format else _event
+
+    async def prepare() -> AsyncIterator[bytes]:
+        return _stream(request, topics, await _find_start(request, query), encode)
+
+    return await open_stream(request, prepare)
+
+
+async def _find_start(request: Request, query: EventQuery) -> Position:
+    services, header = services_of(request), request.headers.get("last-event-id")
+    last = header or query.after
     if last is not None:
         newest = await read_ledger(services, stored.last_position)
-        position = _resume(parse_position(last, name), newest)
-    else:
-        default = GO_BACKLOG if query.format else 0
-        backlog = min(default if query.last is None else query.last, MAX_NOTICES)
-        position = await read_ledger(services, partial(stored.last_position, skipped=backlog))
-    encode = encode_go_event if query.format else _event
-    return EventStream(request, _stream(request, topics, position, encode))
+        return _resume(parse_position(last, "Last-Event-ID" if header else "after"), newest)
+    default = GO_BACKLOG if query.format else 0
+    backlog = min(default if query.last is None else query.last, MAX_NOTICES)
+    return await read_ledger(services, partial(stored.last_position, skipped=backlog))
 
 
 def _read_topics(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.http.middleware.auth import reauthorize
 from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import read_ledger, services_of
-from ductile.http.routes.streams.events import HEARTBEAT_INTERVAL, EventStream
+from ductile.http.routes.streams.events import HEARTBEAT_INTERVAL, open_stream
 from ductile.operations.reports.job_list import describe_progress
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read
@@ -49,8 +49,12 @@ async def stream_job_log(request: Request) -> Response:
     """`GET /job/{job_id}/log/stream`: Stream a job's log as it is written, until the job ends."""
     services, job_id = services_of(request), request.path_params["job_id"]
     position = _parse_position(request.headers.get("last-event-id"))
-    await read_ledger(services, lambda tx: _read_logs(tx, job_id, position.attempt))
-    return EventStream(request, _stream(request, job_id, position))
+
+    async def prepare() -> AsyncIterator[bytes]:
+        await read_ledger(services, lambda tx: _read_logs(tx, job_id, position.attempt))
+        return _stream(request, job_id, position)
+
+    return await open_stream(request, prepare)
 
 
 @dataclass(slots=True)
