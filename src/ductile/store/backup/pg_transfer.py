@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -15,19 +16,12 @@ from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.errors import LedgerError
 from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Row
-from ductile.store.engines.migrate import HISTORY, compare_history
+from ductile.store.engines.migrate import HISTORY, compare_history, load_migrations
 from ductile.store.engines.pg_schema import PostgresSchema
 from ductile.store.engines.sqlite_schema import SqliteSchema
 
 BATCH = 1000
-FUNCTIONS = (
-    "event_context_is_final",
-    "plugin_facts_are_final",
-    "plugin_facts_are_kept",
-    "plugin_facts_are_new",
-)
-"""The functions that the migrations create."""
-
+_CREATE_FUNCTION = re.compile(r"CREATE FUNCTION (\w+)\(")
 SERVER_COLUMNS = frozenset({("notices", "xact")})
 """Transaction ids of one server: elsewhere the column keeps its default."""
 
@@ -166,7 +160,7 @@ def _move_tables(connection: Postgres, names: list[str], schema: str) -> bool:
                 sql.Identifier(name), sql.Identifier(schema)
             )
         )
-    for name in FUNCTIONS:
+    for name in _list_functions():
         if connection.execute("SELECT to_regproc(%s)", (name,)).fetchone() != (None,):
             connection.execute(
                 sql.SQL("ALTER FUNCTION {}() SET SCHEMA {}").format(
@@ -174,6 +168,12 @@ def _move_tables(connection: Postgres, names: list[str], schema: str) -> bool:
                 )
             )
     return True
+
+
+def _list_functions() -> list[str]:
+    """The functions that the migrations create."""
+    statements = (text for each in load_migrations("postgres") for text in each.statements)
+    return [found[1] for text in statements if (found := _CREATE_FUNCTION.match(text))]
 
 
 def _column_list(columns: Mapping[str, str]) -> sql.Composed:
