@@ -57,7 +57,7 @@ def summarize_run(row: Mapping[str, Any], jobs: KeyJobs | None) -> dict[str, Any
         "pipeline": row["pipeline"],
         "status": runs.SHOWN[row["status"]].value,
         "trigger": jobs.submitted_by if jobs else None,
-        "parent_job_id": row["parent_job_id"],
+        "parent_job_id": jobs.parent_job_id if jobs else None,
         "root_job_id": jobs.first_job_id if jobs else None,
         "started_at": row["created_at"],
         "ended_at": ended,

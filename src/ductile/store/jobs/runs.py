@@ -28,6 +28,7 @@ class KeyJobs(NamedTuple):
     """The jobs of a run that a list shows."""
 
     first_job_id: str
+    parent_job_id: str | None
     submitted_by: str
     failed_job_id: str | None
     failed_step: str | None

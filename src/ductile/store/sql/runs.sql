@@ -1,25 +1,25 @@
 -- A run is a scope without a split. A filter that is NULL is not applied; (`at`, `before`) is a cursor.
 
 -- name: runs
-SELECT id, pipeline, status, reason, parent_job_id, created_at, ended_at FROM scopes
+SELECT id, pipeline, status, reason, created_at, ended_at FROM scopes
 WHERE split = '' AND (created_at, id) < (:at, :before) AND created_at >= :since
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: runs_of_pipeline
-SELECT id, pipeline, status, reason, parent_job_id, created_at, ended_at FROM scopes
+SELECT id, pipeline, status, reason, created_at, ended_at FROM scopes
 WHERE split = '' AND pipeline = :pipeline
   AND (CAST(:status AS TEXT) IS NULL OR status = :status)
   AND (created_at, id) < (:at, :before) AND created_at >= :since
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: runs_with_status
-SELECT id, pipeline, status, reason, parent_job_id, created_at, ended_at FROM scopes
+SELECT id, pipeline, status, reason, created_at, ended_at FROM scopes
 WHERE split = '' AND status = :status
   AND (created_at, id) < (:at, :before) AND created_at >= :since
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: run
-SELECT id, pipeline, status, reason, parent_job_id, created_at, ended_at FROM scopes
+SELECT id, pipeline, status, reason, created_at, ended_at FROM scopes
 WHERE split = '' AND id = :id;
 
 -- name: key_jobs_of_runs
@@ -32,7 +32,7 @@ WITH RECURSIVE inside(run, id) AS (
   SELECT run, min(j.seq), min(CASE WHEN j.status IN ('failed', 'dead', 'timed_out') THEN j.seq END)
   FROM inside JOIN job_queue j ON j.scope_id = inside.id GROUP BY run
 )
-SELECT found.run, first.id, first.submitted_by, failed.id, failed.step_path, failed.last_error
+SELECT found.run, first.id, first.parent_job_id, first.submitted_by, failed.id, failed.step_path, failed.last_error
 FROM found JOIN job_queue first ON first.seq = found.first
 LEFT JOIN job_queue failed ON failed.seq = found.failed;
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import shutil
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,15 +28,22 @@ if TYPE_CHECKING:
 EXECUTABLES = (".sh", ".py")
 SHOWN = {"heartbeat": "sh", "weather": "Python"}
 FIRST_RUN_TIMEOUT = 15.0
+CONFIG, TOKEN, PORT = "config.yaml", "replaced-in-each-copy", 8080
+"""The configuration of the demo, and what is replaced in a copy of it."""
 
 WELCOME = """
 The gateway is ready, and has run two plugins:
 
 {ran}
 
+The dashboard; this address logs in once, within a minute, and `ductile ui` makes another:
+
+  {dashboard}
+
 Their schedules run them again every few seconds. When the weather changes, a route turns that
-event into a job of `umbrella`. Each log line describes a job. The state of the plugins is in a
-ledger, so it survives a restart. In another terminal, try:
+event into a job of `umbrella`. Twice a minute an archive is made, and the pipeline `publish` copies
+it to two places, one of which fails now and then. Each log line describes a job. The state of the
+plugins is in a ledger, so it survives a restart. In another terminal, try:
 
 {commands}
 
@@ -68,7 +77,7 @@ def demo(context: CommandContext, directory: Path) -> int:
 
 def _missing_files(where: Path) -> list[Path]:
     """Return the files to copy: none if `where` has a configuration."""
-    if (where / "config.yaml").exists():
+    if (where / CONFIG).exists():
         return []
     return [path for path, _ in _targets(where) if not os.path.lexists(path)]
 
@@ -81,18 +90,46 @@ def _run(where: Path) -> int:
     missing = set(_missing_files(where))
     for path, source in _targets(where):
         if path in missing:
-            _write(path, source.read_bytes())
+            _write(path, _content(source))
     loaded = load(where, environ=os.environ)
     return serve(loaded, environ=os.environ, ready=lambda gateway: _print_welcome(gateway, where))
 
 
 def _targets(where: Path) -> Iterator[tuple[Path, Traversable]]:
     folder = files("ductile.demo")
-    yield where / "config.yaml", folder / "config.yaml"
+    yield where / CONFIG, folder / CONFIG
     for plugin in sorted((folder / "plugins").iterdir(), key=lambda entry: entry.name):
         for file in plugin.iterdir():
             if file.is_file():
                 yield where / "plugins" / plugin.name / file.name, file
+
+
+def _content(source: Traversable) -> bytes:
+    """Return a file of the demo; the configuration gets a token and a port of its own."""
+    content = source.read_bytes()
+    if source.name != CONFIG:
+        return content
+    text = content.decode()
+    for old, new in (
+        (TOKEN, secrets.token_urlsafe(24)),
+        (f":{PORT}", f":{_find_port()}"),
+    ):
+        assert text.count(old) == 1, f"{old} is not once in the demo's configuration"
+        text = text.replace(old, new)
+    return text.encode()
+
+
+def _find_port() -> int:
+    """Return the usual port, or a free one if another program has it."""
+    for port in (PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise RuntimeError("this machine has no free port")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -106,7 +143,19 @@ def _print_welcome(gateway: Gateway, where: Path) -> None:
     ran = "\n".join(f"  {name:<10} {SHOWN[name]:<8} {results[name]}" for name in SHOWN)
     commands = "\n".join(f"  {line}" for line in _suggestions(where))
     plugins = _short(where / "plugins")
-    output.print_line(WELCOME.format(ran=ran, commands=commands, plugins=plugins))
+    dashboard = _dashboard_address(where)
+    output.print_line(
+        WELCOME.format(ran=ran, dashboard=dashboard, commands=commands, plugins=plugins)
+    )
+
+
+def _dashboard_address(where: Path) -> str:
+    from ductile.cli.client import GatewayClient
+    from ductile.cli.target import SOCKET
+    from ductile.config import load
+
+    state_dir = load(where, environ=os.environ).settings.state_dir
+    return str(GatewayClient(state_dir / SOCKET).post("/ui/code", {})["url"])
 
 
 def _first_runs(gateway: Gateway) -> dict[str, str]:
