@@ -151,8 +151,8 @@ def _print_welcome(gateway: Gateway, where: Path) -> None:
 
 def _dashboard_address(where: Path) -> str:
     from ductile.cli.client import GatewayClient
-    from ductile.cli.target import SOCKET
     from ductile.config import load
+    from ductile.engine.socket_path import SOCKET
 
     state_dir = load(where, environ=os.environ).settings.state_dir
     return str(GatewayClient(state_dir / SOCKET).post("/ui/code", {})["url"])
