@@ -50,6 +50,8 @@ from ductile.store.jobs.cancel_requests import REQUESTED
 
 LEDGER_TIMEOUT = 10.0
 """Seconds that a stop waits for the ledger to answer the threads that write to it."""
+LATER_WORKERS = 64
+"""Number of workers for which the started log has room, although fewer run at the start."""
 LEASE_LOST_GRACE = 2.0
 """Shorter than other cancellations: another node may be about to start the same job."""
 
@@ -85,7 +87,7 @@ class Gateway(Services):
         """Take the state directory, open its ledger, and recover what the last boot left."""
         self._lock.acquire(for_gateway=slots is None)
         failpoint("locked")
-        self._launch_runner(slots or self.workers)
+        self._launch_runner(slots or self.workers, room=slots or max(self.workers, LATER_WORKERS))
         # The orphaned processes of a dead gateway are ended while the ledger opens; nothing is
         # recovered before both are done.
         with ThreadPoolExecutor(1, "kill-marked") as executor:
@@ -97,8 +99,8 @@ class Gateway(Services):
         self._recover()
         self.health = HealthMonitor(self)
 
-    def _launch_runner(self, slots: int) -> None:
-        entries = 2 * slots * (BUFFER_LIMIT + 1)
+    def _launch_runner(self, slots: int, room: int) -> None:
+        entries = 2 * room * (BUFFER_LIMIT + 1)
         self.started_log = StartedLog(self.state_dir, self.boot, entries)
         self.pool = RunnerPool(
             slots,
@@ -162,8 +164,7 @@ class Gateway(Services):
         self.agents.heartbeats.start()
         for name, tick in self._ticks().items():
             self.loops.start(name, tick, self.broken)
-        slots = [self.pool.slot(index) for index in range(self.workers)]
-        self.dispatcher = Dispatcher(self, slots)
+        self.dispatcher = Dispatcher(self, self.pool.provide(self.workers))
         self._dispatching = threading.Thread(
             target=self.dispatcher.loop, name="dispatcher", daemon=True
         )
@@ -209,6 +210,17 @@ class Gateway(Services):
         return () if self._dispatching is None else (self._dispatching,)
 
     # Work: requests, and what the parts report
+
+    def resize(self, workers: int) -> None:
+        """Run up to this number of jobs at once from now on; running jobs continue."""
+        if workers == self.workers:
+            return
+        self._log.info("number of workers changed", workers=workers, before=self.workers)
+        self.workers = workers
+        slots = self.pool.provide(workers)
+        if self.dispatcher is not None:
+            self.dispatcher.resize(slots)
+        self.work_signal.resize(workers)
 
     def run(self) -> None:
         """Serve reload requests until a stop is requested."""

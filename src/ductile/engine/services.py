@@ -125,6 +125,7 @@ class Services:
         """
         with self._reloading, self.around_reload():
             compiled = self.config.reload()
+            self.resize(compiled.settings.service.max_workers)
             self.loops.wake("config")
             self.loops.wake("scheduler")
             # Events for an instance that was disabled may be sendable now.
@@ -136,6 +137,10 @@ class Services:
     def uptime(self) -> float:
         """Seconds since the start, whatever the wall clock was set to."""
         return self.clock.monotonic() - self._started
+
+    def resize(self, workers: int) -> None:
+        """Run up to this number of jobs at once from now on."""
+        self.workers = workers
 
     # Jobs
 

@@ -55,6 +55,8 @@ class RunnerPool:
         cgroup_name: str = "",
     ) -> None:
         self._slots = [SlotClient(index, self._renew) for index in range(slots)]
+        self._wanted = slots
+        """How many of them have a process after a restart of the runner."""
         self._lock_fd, self._started_log_fd = lock_fd, started_log_fd
         self._on_event = on_event
         self._cgroup_name = cgroup_name
@@ -79,6 +81,23 @@ class RunnerPool:
 
     def slot(self, index: int) -> SlotClient:
         return self._slots[index]
+
+    def provide(self, count: int) -> list[SlotClient]:
+        """The first `count` slots, from now on the only ones in use; new ones get a process.
+
+        A slot whose process cannot be started now gets one with its next launch. The user of a slot
+        that is left out disconnects it when it runs nothing more.
+        """
+        with self._lock:
+            self._wanted = count
+            for index in range(len(self._slots), count):
+                self._slots.append(SlotClient(index, self._renew))
+            slots = self._slots[:count]
+            for slot in slots:
+                if slot.connection is None and not self._stopped:
+                    with suppress(OSError):
+                        slot.set_connection(self._request_process(slot.index))
+        return slots
 
     def launch(self) -> None:
         """Execute the runner before `start` needs it, so that it starts alongside other work.
@@ -149,14 +168,12 @@ class RunnerPool:
     def _connect_slots(self) -> None:
         assert self._runner is not None
         try:
-            for slot in self._slots:
+            for slot in self._slots[: self._wanted]:
                 slot.set_connection(self._request_process(slot.index))
         except OSError:
             self._end_runner(0.0)
             raise
-        self._events.append(
-            ("runner.started", {"pid": self._runner.pid, "slots": len(self._slots)})
-        )
+        self._events.append(("runner.started", {"pid": self._runner.pid, "slots": self._wanted}))
 
     def _request_process(self, index: int) -> SlotConnection:
         """A new process for a slot, after all that was left of the old one is killed.

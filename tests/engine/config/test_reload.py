@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -210,7 +212,6 @@ def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(s
     ("section", "key", "value"),
     [
         ("state", "path", "./elsewhere/state.db"),
-        ("service", "max_workers", 7),
         ("api", "listen", "127.0.0.1:9999"),
         ("webhooks", "listen", "127.0.0.1:9998"),
     ],
@@ -228,17 +229,91 @@ def test_what_takes_a_restart_is_refused_in_clear_words(
 
 def test_what_takes_a_restart_is_told_with_its_place(site: Site) -> None:
     site.plugin("echo", OK)
+    site.settings["api"] = {"listen": "127.0.0.1:9001"}
     with site.running() as site_run:
-        site.settings["service"]["max_workers"] = 7
+        site.settings["api"]["listen"] = "127.0.0.1:9002"
         path = site.write()
         with pytest.raises(ConfigError) as caught:
             site_run.gateway.reload()
         (problem,) = caught.value.problems
         lines = path.read_text().splitlines()
         assert problem.line is not None
-        assert "max_workers" in lines[problem.line - 1]
-        assert (problem.file, problem.path) == (str(path), ("service", "max_workers"))
-        assert (problem.found, problem.allowed) == ("7", "2")
+        assert "listen" in lines[problem.line - 1]
+        assert (problem.file, problem.path) == (str(path), ("api", "listen"))
+        assert (problem.found, problem.allowed) == ("127.0.0.1:9002", "127.0.0.1:9001")
+
+
+def set_workers(site: Site, site_run: Running, count: int) -> None:
+    site.settings["service"]["max_workers"] = count
+    reloaded(site, site_run)
+    assert site_run.gateway.workers == count
+
+
+def test_more_workers_start_queued_jobs(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("busy", gate.script() + OK)
+    with site.running() as site_run:
+        ids = [site_run.put("busy") for _ in range(4)]
+        gate.arrived()
+        set_workers(site, site_run, 3)
+        gate.arrived()
+        gate.arrived()
+        assert gate.is_empty()
+        assert site_run.gateway.busy == 3
+        gate.open(4)
+        assert {site_run.ended(id)["status"] for id in ids} == {"succeeded"}
+
+
+def test_fewer_workers_end_no_running_job(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 3
+    site.plugin("busy", gate.script() + OK)
+    with site.running() as site_run:
+        ids = [site_run.put("busy") for _ in range(6)]
+        for _ in range(3):
+            gate.arrived()
+        set_workers(site, site_run, 1)
+        pool = site_run.gateway.pool
+        gate.open(3)
+        # Of the three slots one is left, which runs the other jobs one after another.
+        until(lambda: [bool(pool.slot(n).pid) for n in range(3)] == [True, False, False])
+        for _ in range(3):
+            gate.arrived()
+            assert gate.is_empty()
+            assert site_run.gateway.busy == 1
+            gate.open()
+        jobs = [site_run.ended(id) for id in ids]
+        assert {(job["status"], job["attempt"]) for job in jobs} == {("succeeded", 1)}
+
+
+def test_workers_are_changed_while_many_jobs_run(site: Site) -> None:
+    """Jobs are prefetched and buffered behind workers that leave."""
+    site.plugin("echo", OK)
+    with site.running() as site_run:
+        ids = []
+        for count in (1, 6, 2, 8, 1, 3):
+            ids += [site_run.put("echo") for _ in range(60)]
+            set_workers(site, site_run, count)
+        jobs = [site_run.ended(id) for id in ids]
+        assert {job["status"] for job in jobs} == {"succeeded"}
+        assert {len(job["attempts"]) for job in jobs} == {1}
+        slots = [site_run.gateway.pool.slot(n) for n in range(8)]
+        until(lambda: sum(bool(slot.pid) for slot in slots) == 3)
+
+
+def test_slots_that_were_added_survive_the_loss_of_the_runner(site: Site) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("busy", gate.script() + OK, retry={"backoff_base": "10ms"})
+    with site.running() as site_run:
+        set_workers(site, site_run, 2)
+        os.kill(site_run.gateway.pool.pid, signal.SIGKILL)
+        ids = [site_run.put("busy") for _ in range(2)]
+        gate.arrived()
+        gate.arrived()
+        gate.open(2)
+        assert {site_run.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
 def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
@@ -277,7 +352,7 @@ def test_whoever_names_another_ledger_is_told_that_none_is_moved_and_how_to(
 def test_a_setting_that_names_no_ledger_is_refused_without_a_word_of_it(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as site_run:
-        site.settings["service"]["max_workers"] = 7
+        site.settings["api"] = {"listen": "127.0.0.1:9002"}
         [problem] = refused(site, site_run)
         assert "ledger" not in problem
 

@@ -25,7 +25,6 @@ def unreloadable(old: Settings, fresh: Loaded) -> list[Problem]:
     fixed: list[tuple[Path, object, object]] = [
         (("state", "path"), old.state.path, new.state.path),
         (("state", "dir"), old.state_dir, new.state_dir),
-        (("service", "max_workers"), old.service.max_workers, new.service.max_workers),
         (("api", "enabled"), old.api.enabled, new.api.enabled),
         (("api", "listen"), old.api.listen, new.api.listen),
         (("webhooks",), old.webhooks_enabled, new.webhooks_enabled),

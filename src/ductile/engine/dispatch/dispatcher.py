@@ -57,6 +57,12 @@ class WorkSignal:
         self._armed = False
         self._wake: Callable[[], None] = _do_nothing
 
+    def resize(self, workers: int) -> None:
+        """Keep notifications for this number of workers; any number of jobs may be ready."""
+        with self._lock:
+            self._limit = workers
+        self.notify_all()
+
     def attach(self, wake: Callable[[], None] | None) -> None:
         """Set how to wake the dispatcher; None where there is none any more."""
         with self._lock:
@@ -213,6 +219,10 @@ class Dispatcher:
     def running_log(self, job_id: str) -> RunningLog | None:
         """The log of the job's process, if it runs here. For any thread."""
         return self._workers.running_log(job_id)
+
+    def resize(self, slots: Sequence[SlotClient]) -> None:
+        """Use these slots from now on; running jobs continue. For any thread."""
+        self._events.call_soon(partial(self._workers.resize, slots))
 
     def call_soon(self, answered: Callable[[], None]) -> None:
         """Have the dispatcher's thread call `answered`, which shows that it is alive."""

@@ -27,9 +27,13 @@ class PrefetchQueue:
     """PREFETCHED attempts, first in, first out. For the dispatcher's thread."""
 
     def __init__(self, workers: int) -> None:
+        self._waiting: deque[Attempt] = deque()
+        self.resize(workers)
+
+    def resize(self, workers: int) -> None:
+        """Prefetch for this number of workers."""
         self._workers = workers
         self._limit = BUFFER_LIMIT * workers
-        self._waiting: deque[Attempt] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)

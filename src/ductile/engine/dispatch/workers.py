@@ -59,10 +59,12 @@ class RunningLog(NamedTuple):
 class Worker:
     """A slot, with the attempt that has it and those that its slot buffers."""
 
-    __slots__ = ("attempt", "buffered", "slot")
+    __slots__ = ("attempt", "buffered", "is_leaving", "slot")
 
     def __init__(self, slot: SlotClient) -> None:
         self.slot = slot
+        self.is_leaving = False
+        """Whether it is removed when it runs nothing more."""
         self.attempt: Attempt | None = None
         self.buffered: deque[Attempt] = deque()
 
@@ -157,6 +159,30 @@ class Workers:
         freed, finished, self._freed, self._finished = self._freed, self._finished, 0, 0
         return freed, self._prefetched.demand(finished, waiting)
 
+    def resize(self, slots: Sequence[SlotClient]) -> None:
+        """Use these slots from now on. A worker that runs an attempt is removed after it."""
+        for worker in self._workers:
+            worker.is_leaving = worker.slot not in slots
+        leaving = [worker for worker in self._idle if worker.is_leaving]
+        self._idle = [worker for worker in self._idle if not worker.is_leaving]
+        for worker in leaving:
+            self._remove(worker)
+        for slot in slots:
+            if slot not in self._by_slot:
+                worker = self._by_slot[slot] = Worker(slot)
+                # A new list, because other threads iterate over the old one.
+                self._workers = [*self._workers, worker]
+                self._idle.append(worker)
+                self._freed += 1
+        self._prefetched.resize(len(slots))
+
+    def _remove(self, worker: Worker) -> None:
+        """Remove a worker that runs nothing, and end the process of its slot."""
+        self._workers = [one for one in self._workers if one is not worker]
+        del self._by_slot[worker.slot]
+        self._events.unwatch(worker.slot)
+        worker.slot.set_connection(None)
+
     def cancel(self, why: Cancellation, grace: float, job_id: str | None) -> bool:
         """Cancel the attempt of this job, or all; whether one was found that had not ended.
 
@@ -213,7 +239,7 @@ class Workers:
         free = 0 if self._prefetched else len(self._idle)
         for worker in self._workers:
             over = any(is_over(attempt, now) for attempt in worker.buffered)
-            if worker.buffered and (stopping or free > 0 or over):
+            if worker.buffered and (stopping or free > 0 or over or worker.is_leaving):
                 worker.slot.recall()
                 free -= len(worker.buffered)
         leaving = self._prefetched.withdraw(now, everything=stopping)
@@ -230,6 +256,8 @@ class Workers:
     def _buffer(self, worker: Worker) -> None:
         """Send the first prefetched attempt to a busy slot, to start after those before it."""
         if not worker.is_running or not worker.slot.can_buffer or self._has_many_large_answers:
+            return
+        if worker.is_leaving:
             return
         context, attempt = self._context, self._prefetched.first
         over = context.stopping.is_set() or is_over(attempt, context.clock.monotonic())
@@ -296,8 +324,8 @@ class Workers:
     def wait(self, now: float, seconds: float) -> None:
         """Wait for answers of slots and handle them; see `EventLoop.wait`."""
         for slot in self._events.wait(seconds):
-            worker = self._by_slot[slot]
-            if worker.is_running:
+            worker = self._by_slot.get(slot)
+            if worker is not None and worker.is_running:
                 self._guard(worker, partial(self._read, worker))
             else:
                 # An idle slot has died: the next launch finds that out.
@@ -339,7 +367,9 @@ class Workers:
                 if following.cancelled is not None:
                     worker.slot.cancel(CANCEL_GRACE)
             worker.attempt = following
-        if following is None:
+        if following is None and worker.is_leaving:
+            self._remove(worker)
+        elif following is None:
             self._idle.append(worker)
             self._freed += 1
         return attempt

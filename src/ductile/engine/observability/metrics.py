@@ -169,7 +169,7 @@ class Metrics:
             "Time from enqueue to the start of the first attempt, recorded when that ends.",
             [((("plugin", p),), found) for p, found in sorted(counters.read_waits().items())],
         )
-        slots = {"busy": gateway.busy, "free": gateway.workers - gateway.busy}
+        slots = {"busy": gateway.busy, "free": max(0, gateway.workers - gateway.busy)}
         yield format_metric(
             "ductile_runner_slots",
             "gauge",
