@@ -261,6 +261,7 @@ def test_the_graph_remains_when_a_parent_is_pruned(flow: CliRunner) -> None:
     good = graph_by_step(flow, root)["wide.0.good"]["job_id"]
     delete_rows(flow, "job_queue", "id", root)
     assert graph_by_step(flow, good).keys() == {"wide.0.good", "wide.1.weak", "last"}
+    assert flow("job", "inspect", root, "-v").code == 0
     (node,) = flow("job", "inspect", root, "--json").json["graph"]
     assert (node["status"], node["pruned"], node["depth"]) == (
         "succeeded",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import Json, path_to
+from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.commands.job_logs import logs
 from ductile.cli.display import (
@@ -19,6 +19,7 @@ from ductile.cli.display import (
     print_jobs,
     print_reload_hint,
 )
+from ductile.cli.explain import explain_jobs, explain_steps, fold_graph, hide_switches
 from ductile.cli.options import (
     PLUGIN,
     STATUS,
@@ -59,11 +60,11 @@ def listing(context: CommandContext, **filters: Any) -> None:
         page = api.get("/jobs", **filters)
         if not page["jobs"]:
             check_plugin(api, filters["plugin"])
-    context.show(page, _show_page)
+    context.show(page, lambda page: _show_page(page, switches=filters["plugin"] is not None))
 
 
-def _show_page(page: Row) -> None:
-    print_jobs(page["jobs"], empty="no jobs")
+def _show_page(page: Row, *, switches: bool) -> None:
+    print_jobs(page["jobs"] if switches else hide_switches(page["jobs"]), empty="no jobs")
     if page.get("cursor"):
         output.print_stderr(f"more rows: --before {page['cursor']}")
 
@@ -74,7 +75,8 @@ def inspect(context: CommandContext, typed_id: str) -> None:
     """Show one job and all jobs of the same graph.
 
     The job is shown with its payload, attempts, state changes and result; the jobs that led to
-    it or followed from it with their step, timings, attempts, errors and added baggage.
+    it or followed from it with their step, timings, attempts, errors and added baggage. With -v,
+    what led to each job is explained, and the conditions of steps are shown as jobs.
 
     Every command accepts a shortened ID: at least six characters of its start or of its end that
     match one job only. The end differs also between jobs of the same run.
@@ -83,10 +85,14 @@ def inspect(context: CommandContext, typed_id: str) -> None:
         job_id = resolve_job_id(api, typed_id)
         found = api.get(path_to("job", job_id))
         found["graph"] = api.get(path_to("job", job_id, "tree"), flat="true")["jobs"]
-    context.show(found, _show_job)
+        if context.verbose:
+            for reason in api.get(path_to("job", job_id, "why"))["why"]:
+                context.note(reason)
+            explain_jobs(context.note, found["graph"])
+    context.show(found, lambda found: _show_job(found, switches=context.verbose))
 
 
-def _show_job(found: Row) -> None:
+def _show_job(found: Row, *, switches: bool) -> None:
     output.print_line(f"{found['plugin']} {found['command']}", bold=True)
     click.echo(
         f"{output.format_status(found['status'])}  {output.escape(job_note(found))}".rstrip()
@@ -120,7 +126,8 @@ def _show_job(found: Row) -> None:
         why = f"  {change['reason']}" if change["reason"] else ""
         states = f"{change['from_status']} -> {change['to_status']}"
         output.print_line(f"{output.format_time(change['created_at'])}  {states}{why}")
-    _show_graph(found["graph"], found["job_id"])
+    graph = found["graph"] if switches else fold_graph(found["graph"], found["job_id"])
+    _show_graph(graph, found["job_id"])
 
 
 def _dedupe(found: Row) -> str | None:
@@ -267,8 +274,29 @@ def replay(context: CommandContext, typed_id: str, step: str | None, payload: st
     body: dict[str, Any] = {} if step is None else {"step": step}
     if payload is not None:
         body["payload"] = read_json(payload)
-    result = _post(context, typed_id, "replay", body)
+    with context.open_api() as api:
+        job_id = resolve_job_id(api, typed_id)
+        result = context.post_to(api, path_to("job", job_id, "replay"), body)
+        if context.verbose:
+            _explain_replay(context, api, result["replay_of"], "payload" in body)
     context.show(result, _show_replay)
+
+
+def _explain_replay(context: CommandContext, api: GatewayApi, job_id: str, changed: bool) -> None:
+    """Note the input of a replay, and the steps that would follow."""
+    found = api.get(path_to("job", job_id))
+    payload = "the given one" if changed else output.format_value(found.get("payload"))
+    context.note(f"runs {found['plugin']}.{found['command']} as job {job_id} did")
+    context.note(f"payload: {payload}")
+    context.note(f"context: {found.get('entered_context_id') or 'none'}, as before that job")
+    if not found.get("pipeline"):
+        context.note("it is not a step of a pipeline; routes decide about its events")
+        return
+    steps = api.get(path_to("pipeline", found["pipeline"]))["steps"]
+    own = [step for step in steps if step["step"] == found["step_path"]]
+    explain_steps(context.note, own)
+    if not own:
+        context.note(f"pipeline {found['pipeline']} no longer has the step {found['step_path']}")
 
 
 def _show_replay(result: Row) -> None:

@@ -13,6 +13,13 @@ from ductile.cli import output
 from ductile.cli.client import MAX_WAIT, GatewayClient, Json, path_to
 from ductile.cli.command import CommandContext, Noun, compile_config
 from ductile.cli.display import print_routing
+from ductile.cli.explain import (
+    describe_action,
+    describe_next,
+    explain_steps,
+    fold_steps,
+    is_plain_switch,
+)
 from ductile.cli.options import DEDUPE_TTL, PIPELINE, TIMEOUT, read_json, resolve_job_id
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import NotRunning, UsageError
@@ -21,6 +28,11 @@ pipeline = Noun("pipeline", "Show, run and dry-run pipelines.")
 
 PAYLOAD = click.option("--payload", metavar="JSON|@FILE|-", help="Initial payload.")
 SUCCESSFUL = frozenset({"succeeded", "skipped"})
+
+
+def is_terminal() -> bool:
+    """Return whether a person reads the output."""
+    return sys.stdout.isatty()
 
 
 @pipeline.read("list")
@@ -73,44 +85,27 @@ def _show_pipeline(context: CommandContext, found: Json) -> None:
         if fact is not None:
             output.print_line(f"{name + ':':<11} {fact}")
     output.print_table(
-        ("step", "runs", "next", "defined in"),
-        ((step["step"], _runs(step), _then(step), step["source"]) for step in found["steps"]),
+        ("step", "runs", "if", "next", "defined in"),
+        (
+            (step["step"], describe_action(step), step["if"], describe_next(step), step["source"])
+            for step in fold_steps(found["steps"])
+        ),
     )
-    _note_resolution(context, found["steps"])
-
-
-def _runs(step: Json) -> str:
-    if step["kind"] == "uses":
-        return f"{step['plugin']}.{step['command']}"
-    return f"if {step['if']}" if step["if"] else str(step["kind"])
-
-
-def _then(step: Json) -> str:
-    ways = [f"{label} -> {entry}" for label, entry in step["branches"].items()]
-    if step["next"]:
-        ways.append(
-            {"switch": "true -> ", "split": "join -> "}.get(step["kind"], "") + step["next"]
-        )
-    if step["otherwise"]:
-        ways.append(f"false -> {step['otherwise']}")
-    ways += [f"{event} -> {', '.join(to)}" for event, to in step["on_events"].items()]
-    return "; ".join(ways) or "end"
-
-
-def _note_resolution(context: CommandContext, steps: list[Json]) -> None:
-    for step in steps:
-        context.note(f"{step['step']}: {_runs(step)}; {_then(step)}; at {step['source']}")
-        for path, source in step["baggage"].items():
-            context.note(f"  baggage {path} from {source}")
+    explain_steps(context.note, found["steps"])
 
 
 @pipeline.read("visualize")
 @click.argument("name", metavar="NAME", type=PIPELINE)
-@click.option("--text", is_flag=True, help="Draw for the terminal instead of Mermaid.")
-def visualize(context: CommandContext, name: str, text: bool) -> None:
-    """Print a pipeline as a Mermaid diagram."""
+@click.option("--text", is_flag=True, help="Draw a tree of text, the default on a terminal.")
+@click.option("--mermaid", is_flag=True, help="Print Mermaid, the default in a pipe.")
+def visualize(context: CommandContext, name: str, text: bool, mermaid: bool) -> None:
+    """Draw a pipeline, as a tree or as a Mermaid diagram."""
+    if text and mermaid:
+        raise UsageError("--text and --mermaid cannot be combined")
     found = _get(context, name)
-    drawing = found["drawing" if text else "mermaid"]
+    as_text = text or (is_terminal() and not mermaid and not context.as_json)
+    drawing = found["drawing" if as_text else "mermaid"]
+    explain_steps(context.note, found["steps"])
     context.show(
         {"pipeline": name, "drawing": drawing}, lambda _: output.print_line(drawing.rstrip())
     )
@@ -174,10 +169,13 @@ class _StepReporter:
 
     def __init__(self, context: CommandContext) -> None:
         self._enabled = context.verbose or sys.stderr.isatty()
+        self._shows_switches = context.verbose
         self._reported: set[tuple[str, str, int]] = set()
 
     def __call__(self, found: Json) -> None:
         for job in found["jobs"] if self._enabled else ():
+            if is_plain_switch(job) and not self._shows_switches:
+                continue
             change = (job["job_id"], job["status"], job["attempt"])
             is_new = change not in self._reported
             if is_new and (job["status"] != "queued" or job["next_retry_at"]):
@@ -302,7 +300,7 @@ def _show_plan(context: CommandContext, plan: Json) -> None:
     )
     if plan["if"]:
         output.print_line(_describe_condition(plan["if"]))
-    _note_resolution(context, plan["resolution"])
+    explain_steps(context.note, plan["resolution"])
     context.note(
         f"root context: {output.format_value(plan['context'])}; max depth {plan['max_depth']}"
     )

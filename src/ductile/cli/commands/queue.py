@@ -7,6 +7,7 @@ from typing import Any
 from ductile.cli import output
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.display import is_refusal, print_jobs, print_reload_hint
+from ductile.cli.explain import hide_switches
 from ductile.cli.options import limit_option
 
 queue = Noun("queue", "List queued and running jobs.", default="list")
@@ -24,6 +25,6 @@ def listing(context: CommandContext, limit: int) -> None:
 
 
 def _show(page: dict[str, Any]) -> None:
-    if page["jobs"]:
-        print_jobs(page["jobs"], empty="")
+    if jobs := hide_switches(page["jobs"]):
+        print_jobs(jobs, empty="")
     output.print_line(f"{page['queue_depth']} queued, {page['running']} running")

@@ -138,21 +138,37 @@ def _own_condition(pipeline: Pipeline, payload: Json) -> Document | None:
 
 
 def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
-    """A pipeline by name; a step as `PIPELINE/STEP`, or as `STEP` if only one pipeline has it."""
+    """A pipeline by name; a step as `PIPELINE/STEP`, or as `STEP` if only one pipeline has it.
+
+    STEP is a whole path (`wide.0.good`), or the id as it is written (`good`).
+    """
     if which in router.pipelines:
         return router.pipelines[which], None
-    name, slash, path = which.partition("/")
+    name, slash, step = which.partition("/")
     if slash:
         pipeline = find_pipeline(router, name)
-        if path not in pipeline.nodes:
+        found = [(pipeline, path) for path in _find_paths(pipeline, step)]
+        if not found:
             known = ", ".join(pipeline.paths())
-            raise NotFound(f"pipeline {name} has no step {path!r}; its steps: {known}")
-        return pipeline, path
-    having = [pipeline for pipeline in router.pipelines.values() if which in pipeline.nodes]
-    if len(having) > 1:
-        spelled = ", ".join(f"{pipeline.name}/{which}" for pipeline in having)
-        raise Refused(f"several pipelines have a step {which!r}; use one of: {spelled}")
-    return (having[0], which) if having else (find_pipeline(router, which), None)
+            raise NotFound(f"pipeline {name} has no step {step!r}; its steps: {known}")
+    else:
+        step, known_pipelines = which, router.pipelines.values()
+        found = [(having, path) for having in known_pipelines for path in _find_paths(having, step)]
+    if len(found) > 1:
+        spelled = ", ".join(f"{pipeline.name}/{path}" for pipeline, path in found)
+        raise Refused(f"several steps are called {step!r}; use one of: {spelled}")
+    return found[0] if found else (find_pipeline(router, which), None)
+
+
+def _find_paths(pipeline: Pipeline, step: str) -> list[str]:
+    """The paths of the steps with this path or, if there is none, with this id."""
+    if step in pipeline.nodes:
+        return [step]
+    return [
+        path
+        for path, node in pipeline.nodes.items()
+        if node.id == step and node.kind is not NodeKind.SWITCH
+    ]
 
 
 class _Preview:
