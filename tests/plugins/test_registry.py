@@ -180,8 +180,14 @@ class TestInstances:
         assert find(root, echo=InstanceSpec(enabled=False)).refused == ()
 
     def test_plugin_that_no_root_has_is_refused(self, root: Path) -> None:
-        registry = find(root, echo=InstanceSpec())
-        assert get_reason(registry) == "no plugin root has a plugin named echo"
+        registry = find(root, absent=InstanceSpec())
+        assert get_reason(registry, "absent") == "no plugin root has a plugin named absent"
+
+    def test_bundled_plugin_that_no_root_has_says_what_to_add(self, root: Path) -> None:
+        assert get_reason(find(root, echo=InstanceSpec())) == (
+            "no plugin root has a plugin named echo; "
+            'to load the bundled plugin, add "bundled:" to plugin_roots'
+        )
 
     def test_configured_invalid_plugin_is_refused_once(
         self, root: Path, make_plugin: MakePlugin
@@ -239,8 +245,8 @@ class TestAliases:
         assert all("circular" in refused.reason for refused in registry.refused)
 
     def test_alias_of_a_missing_plugin_is_refused(self, root: Path) -> None:
-        registry = find(root, second=InstanceSpec(uses="echo"))
-        assert get_reason(registry, "second") == "no plugin root has a plugin named echo"
+        registry = find(root, second=InstanceSpec(uses="absent"))
+        assert get_reason(registry, "second") == "no plugin root has a plugin named absent"
 
     def test_alias_of_a_refused_plugin_reports_its_reason(
         self, root: Path, make_plugin: MakePlugin

@@ -65,10 +65,9 @@ def check_plugin(api: GatewayApi, name: str | None) -> None:
 def unknown_plugin(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a plugin that is not loaded; a bundled one gets the lines to add."""
     from ductile.config import bundled
-    from ductile.plugins.manifest import is_plugin_name
 
     hint = did_you_mean(name, known)
-    if is_plugin_name(name) and (bundled.directory() / name / "manifest.yaml").is_file():
+    if bundled.has_plugin(name):
         hint = f'; to load the bundled plugin, add "{bundled.ROOT}" to plugin_roots and '
         hint += f"`{name}: {{}}` under plugins"
     return UsageError(f"unknown plugin {name!r}{hint}", plugin=name)

@@ -13,3 +13,10 @@ def directory() -> Path:
     package = Path(__file__).resolve().parents[1]
     shipped = package / "bundled"
     return shipped if shipped.is_dir() else package.parents[1] / "plugins"
+
+
+def has_plugin(name: str) -> bool:
+    """Whether a bundled plugin has this name."""
+    return (
+        name.isprintable() and "/" not in name and (directory() / name / "manifest.yaml").is_file()
+    )

@@ -28,6 +28,7 @@ def validate_whole(
     """`settings` with scopes and referenced secrets filled in, and the problems found."""
     checker = _Checker(locations)
     checker.check_api(settings)
+    checker.check_ports(settings)
     checker.check_unique_names(settings)
     checker.check_lengths(settings)
     checker.check_schedules(settings)
@@ -37,6 +38,14 @@ def validate_whole(
     checker.check_scopes(resolved)
     checker.check_secrets(resolved)
     return resolved, [*checker.problems, *scopes.problems]
+
+
+_ANY_HOST = frozenset({"0.0.0.0", "::"})
+
+
+def _host_key(host: str) -> str:
+    """Names of the same interface as one name, as far as that is known without a lookup."""
+    return "127.0.0.1" if host.lower() == "localhost" else host.lower()
 
 
 class _Checker:
@@ -57,6 +66,20 @@ class _Checker:
                 "the API is enabled, but there is no token",
                 allowed="at least one token in api.auth.tokens or in an included tokens.yaml; "
                 "more can be created with `ductile token create`",
+            )
+
+    def check_ports(self, settings: Settings) -> None:
+        """The second listener on a port could not be opened."""
+        if not (settings.api.enabled and settings.webhooks_enabled):
+            return
+        (api_host, api_port), (host, port) = settings.api.address, settings.webhooks.address
+        is_shared = _ANY_HOST & {api_host, host} or _host_key(api_host) == _host_key(host)
+        if port and port == api_port and is_shared:
+            section = "webhooks" if "listen" in settings.webhooks.model_fields_set else "api"
+            self._report(
+                (section, "listen"),
+                "api.listen and webhooks.listen use the same port; choose another one",
+                found=str(port),
             )
 
     def check_unique_names(self, settings: Settings) -> None:

@@ -13,6 +13,7 @@ import orjson
 from blake3 import blake3
 
 from ductile._fast_dataclass import dataclass
+from ductile.config import bundled
 from ductile.core.values.suggest import did_you_mean
 from ductile.model import Json
 from ductile.plugins.manifest import (
@@ -330,6 +331,8 @@ def _bind_instance(
         earlier = next((refusal for refusal in scan.refused if refusal.name == target), None)
         if earlier is None:
             hint = did_you_mean(target, scan.found)
+            if bundled.has_plugin(target):
+                hint = f'; to load the bundled plugin, add "{bundled.ROOT}" to plugin_roots'
             return RefusedPlugin(name, None, f"no plugin root has a plugin named {target}{hint}")
         if target == name:
             return None

@@ -101,6 +101,16 @@ class TestCheck:
         assert (warning["severity"], warning["line"]) == ("warning", 6)
         assert "1 warning" in cli("config", "check").out
 
+    def test_a_refused_plugin_with_a_schedule_is_an_error(self, cli: CliRunner) -> None:
+        (cli.root / "plugins/bad/run.sh").chmod(0o600)
+        cli.write("config.yaml", "plugins:\n  bad: {schedules: [{every: 1h}]}\n")
+        done = cli("config", "check", "--json")
+        assert done.code == 78
+        (problem,) = done.json["problems"]
+        assert "plugin bad is refused" in problem["message"]
+        assert problem["message"].endswith("; its schedules would not run")
+        assert (problem["severity"], problem["line"]) == ("error", 2)
+
     def test_a_route_to_a_plugin_without_handle_is_a_warning(self, cli: CliRunner) -> None:
         cli.plugin("mute", "exit 1", commands="poll")
         cli.write(

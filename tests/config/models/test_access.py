@@ -330,3 +330,45 @@ remote_ingress:
     def test_base_url_must_be_absolute(self, config_dir: ConfigDir, url: str) -> None:
         text = f"instances: [{{name: a, base_url: '{url}', ingress_path: /i, secret: x}}]"
         assert "absolute URL" in only(config_dir.load_errors(text)).message
+
+
+LISTENERS = """
+api: {enabled: true, listen: "API", auth: {tokens: [{token: a-token-0123456789, scopes: ['*']}]}}
+webhooks: {listen: "HOOKS"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("api", "hooks"),
+    [
+        ("127.0.0.1:9000", "127.0.0.1:9000"),
+        ("localhost:9000", "127.0.0.1:9000"),
+        (":9000", "127.0.0.1:9000"),
+        ("127.0.0.1:9000", "[::]:9000"),
+    ],
+)
+def test_two_listeners_on_one_port_are_rejected(
+    config_dir: ConfigDir, api: str, hooks: str
+) -> None:
+    text = LISTENERS.replace("API", api).replace("HOOKS", hooks)
+    problem = only(config_dir.load_errors(text))
+    assert problem.path == ("webhooks", "listen")
+    assert "use the same port" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("api", "hooks"),
+    [
+        ("127.0.0.1:9000", "127.0.0.1:9001"),
+        ("127.0.0.1:9000", "127.0.0.2:9000"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+    ],
+)
+def test_listeners_that_do_not_meet_are_accepted(
+    config_dir: ConfigDir, api: str, hooks: str
+) -> None:
+    config_dir.load(LISTENERS.replace("API", api).replace("HOOKS", hooks))
+
+
+def test_port_of_an_api_that_is_not_enabled_may_be_used(config_dir: ConfigDir) -> None:
+    config_dir.load("api: {listen: 127.0.0.1:9}\nwebhooks: {listen: 127.0.0.1:9}")

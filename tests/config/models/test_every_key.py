@@ -113,7 +113,7 @@ EVERY_KEY: dict[str, Any] = {
         "ui": False,
     },
     "webhooks": {
-        "listen": "a:1",
+        "listen": "a:2",
         "endpoints": [
             {
                 "path": "/a",

@@ -207,3 +207,65 @@ class TestPlugins:
         compiled = build(site.load(), boot_marker="m:b", environ=site.environ)
         [refusal] = compiled.registry.refused
         assert refusal.reason.endswith("named watchr; did you mean 'watcher'?")
+
+
+class TestEventTypes:
+    def plugin(self, site: Site, name: str, *events: str) -> None:
+        emit = ", ".join(f"{{event: {event}}}" for event in events)
+        body = f"{{handle: {{}}, poll: {{values: {{emit: [{emit}]}}}}}}"
+        directory = site.plugin(name, OK)
+        manifest = directory / "manifest.yaml"
+        lines = [x for x in manifest.read_text().splitlines() if not x.startswith("commands:")]
+        manifest.write_text("\n".join((*lines, f"commands: {body}", "")))
+
+    def found(self, site: Site, on: str, **more: Any) -> list[Problem]:
+        pipeline = {"name": "p", "on": on, "steps": [{"uses": "scale"}], **more}
+        site.settings["pipelines"] = [pipeline]
+        return problems(site)
+
+    def test_a_type_that_no_source_declares_is_reported(self, site: Site) -> None:
+        self.plugin(site, "scale", "scale.weight")
+        assert self.found(site, "scale.weight") == []
+        [problem] = self.found(site, "other.thing")
+        assert problem.severity is Severity.WARNING
+        assert problem.path == ("pipelines", 0, "on")
+        assert problem.message.startswith("no plugin, webhook or peer declares this event type")
+        assert (problem.found, problem.nearest) == ('"other.thing"', None)
+        [problem] = self.found(site, "scale.wieght")
+        assert problem.nearest == "scale.weight"
+
+    def test_where_a_plugin_declares_nothing_only_typing_errors_are_reported(
+        self, site: Site
+    ) -> None:
+        self.plugin(site, "scale", "scale.weight")
+        site.plugin("other", OK)
+        assert self.found(site, "other.thing") == []
+        [problem] = self.found(site, "scale.wieght")
+        assert problem.nearest == "scale.weight"
+
+    def test_the_declarations_of_from_plugin_decide(self, site: Site) -> None:
+        self.plugin(site, "scale", "scale.weight")
+        site.plugin("other", OK)
+        assert self.found(site, "other.thing", from_plugin="other") == []
+        [problem] = self.found(site, "other.thing", from_plugin="scale")
+        assert problem.message.startswith("plugin scale does not declare this event type")
+
+    @pytest.mark.parametrize("on", ["webhook.hook", "lab.event", "any.thing"])
+    def test_types_of_webhooks_peers_and_wildcards_are_known(self, site: Site, on: str) -> None:
+        self.plugin(site, "scale", "scale.weight", *(["any.*"] if on == "any.thing" else []))
+        door(site, "scale")
+        peer = {"name": "lab", "secret": "a-secret-0123456789", "accept": ["lab.event"]}
+        site.settings["remote_ingress"] = {"peers": [peer]}
+        site.settings["api"] = {
+            "enabled": True,
+            "auth": {"tokens": [{"token": "a-token-0123456789", "scopes": ["*"]}]},
+        }
+        assert self.found(site, on) == []
+
+
+def test_a_bundled_plugin_outside_the_roots_says_what_to_add(site: Site) -> None:
+    site.settings["pipelines"] = [{"name": "p", "on": "x", "steps": [{"uses": "notify"}]}]
+    [problem] = problems(site)
+    assert problem.allowed == (
+        '"bundled:" in plugin_roots and `notify: {}` under plugins, which load the bundled plugin'
+    )

@@ -19,13 +19,13 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     close = get_close_matches(typed, folded)
     best = min(
         close,
-        key=lambda name: (_count_edits(typed, name), abs(len(typed) - len(name))),
+        key=lambda name: (count_edits(typed, name), abs(len(typed) - len(name))),
         default=None,
     )
     return None if best is None else folded[best]
 
 
-def _count_edits(first: str, second: str) -> int:
+def count_edits(first: str, second: str) -> int:
     """The number of inserted, deleted, replaced and swapped letters between two words."""
     rows = [list(range(len(second) + 1))]
     for index, letter in enumerate(first, 1):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from ductile.config import Settings
 from ductile.config.models.plugin import PluginSettings
@@ -10,10 +12,14 @@ from ductile.core.jobs.commands import DEFAULT_TIMEOUTS, HANDLE
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.values.json_values import shorten
 from ductile.core.values.scopes import find_unused
-from ductile.core.values.suggest import nearest
+from ductile.core.values.suggest import count_edits, nearest
 from ductile.errors import Path, Problem, Severity
+from ductile.plugins.manifest import Manifest
+from ductile.plugins.registry import Registry
 
 Commands = Mapping[str, frozenset[str]]
+MAX_EDITS = 2
+"""Typing errors in an event type that is probably a declared one."""
 
 
 def problems(
@@ -81,6 +87,45 @@ def unheard(
                 "unless it is run by hand"
             )
             yield _warning(message, ("plugins", name, "notify_on_complete"))
+
+
+def unknown_events(
+    settings: Settings, pipelines: Mapping[str, Pipeline], registry: Registry
+) -> Iterator[Problem]:
+    """Pipelines for an event type that no source declares.
+
+    Declarations are optional. Where the plugins that could emit the event declare none, only a type
+    that is almost equal to a declared one is reported.
+    """
+    declared = {name: _emitted(plugin.manifest) for name, plugin in registry.plugins.items()}
+    other = {f"webhook.{endpoint.event_name}" for endpoint in settings.webhooks.endpoints}
+    other |= {kind for peer in settings.remote_ingress.peers for kind in peer.accept}
+    every = other.union(*declared.values())
+    absent = {refusal.name for refusal in registry.refused} - declared.keys()
+    for pipeline in pipelines.values():
+        source = pipeline.from_plugin
+        if pipeline.on is None or _is_declared(pipeline.on, every):
+            continue
+        if source is None:
+            known, is_complete = every, bool(every) and not absent and all(declared.values())
+        else:
+            known = declared.get(source, set())
+            is_complete = bool(known)
+        close = nearest(pipeline.on, known)
+        if is_complete or (close is not None and count_edits(pipeline.on, close) <= MAX_EDITS):
+            subject = f"plugin {source}" if source else "no plugin, webhook or peer"
+            verb = "does not declare" if source else "declares"
+            message = f"{subject} {verb} this event type: only a start by name runs the pipeline"
+            found = shorten(pipeline.on)
+            yield replace(_warning(message, (*pipeline.at, "on"), nearest=close), found=found)
+
+
+def _emitted(manifest: Manifest) -> set[str]:
+    return {emission.event for command in manifest.commands for emission in command.values.emit}
+
+
+def _is_declared(kind: str, declared: Set[str]) -> bool:
+    return kind in declared or any("*" in one and fnmatchcase(kind, one) for one in declared)
 
 
 def scopes(settings: Settings, plugins: Set[str]) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ductile.config import Loaded, Settings
+from ductile.config import Loaded, Settings, bundled
 from ductile.config.redact import redact_problems
 from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import Router
@@ -49,7 +49,8 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     disabled = check_plugins.disabled(settings, compiled, registry.disabled)
     unheard = check_plugins.unheard(settings, compiled, sources)
     scopes = check_plugins.scopes(settings, plugins.keys() | registry.offered.keys())
-    of_plugins = (*named, *disabled, *unheard, *scopes)
+    events = check_plugins.unknown_events(settings, compiled, registry)
+    of_plugins = (*named, *disabled, *unheard, *scopes, *events)
     found = [*_problems(pipelines), *_problems(routes), *relays, *of_plugins]
     hinted = (_hinted(_located(problem, loaded), registry) for problem in found)
     located = tuple(redact_problems(hinted, loaded.secrets))
@@ -72,9 +73,15 @@ def _located(problem: Problem, loaded: Loaded) -> Problem:
 def _hinted(problem: Problem, registry: Registry) -> Problem:
     """With a hint if the unknown name is a bundled plugin that is not configured."""
     name = (problem.found or "").strip('"').partition(".")[0]
-    if name not in registry.offered or problem.allowed is not None:
+    if problem.message != "an unknown plugin" or problem.allowed is not None:
         return problem
-    return replace(problem, allowed=f"`{name}: {{}}` under plugins, which loads the bundled plugin")
+    line = f"`{name}: {{}}` under plugins"
+    if name in registry.offered:
+        return replace(problem, allowed=f"{line}, which loads the bundled plugin")
+    if bundled.has_plugin(name):
+        root = f'"{bundled.ROOT}" in plugin_roots'
+        return replace(problem, allowed=f"{root} and {line}, which load the bundled plugin")
+    return problem
 
 
 def _sources(settings: Settings) -> Iterator[str]:

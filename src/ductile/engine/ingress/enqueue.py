@@ -29,6 +29,9 @@ def check_command(compiled: CompiledConfig, plugin: str, command: str) -> None:
 def _describe_missing(compiled: CompiledConfig, plugin: str) -> str:
     if plugin in compiled.registry.disabled:
         return f"plugin {plugin!r} is disabled (enabled: false)"
+    if plugin in compiled.registry.offered:
+        line = f"`{plugin}: {{}}` under plugins"
+        return f"unknown plugin {plugin!r}; to load the bundled plugin, add {line}"
     refusal = compiled.registry.refusal(plugin)
     return f"unknown plugin {plugin!r}" + (f" (refused: {refusal.reason})" if refusal else "")
 

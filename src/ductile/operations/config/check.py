@@ -9,7 +9,7 @@ from datetime import datetime
 from ductile.config import InvalidConfig, Loaded
 from ductile.engine.config import compile_schedules
 from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.errors import ConfigError, Problem, Severity
+from ductile.errors import ConfigError, Problem, Severity, errors_of
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,19 @@ def check(
                 problems += error.problems
         raise ConfigError(problems) from None
     compiled = build(loaded, boot_marker="", environ=environ)
+    refusals = list(_refusals(compiled))
+    if errors := errors_of(refusals):
+        raise ConfigError(errors)
     past = compile_schedules.past(loaded, now)
-    return CheckedConfig(loaded, compiled, (*compiled.warnings, *past, *_refusals(compiled)))
+    return CheckedConfig(loaded, compiled, (*compiled.warnings, *past, *refusals))
 
 
 def _refusals(compiled: CompiledConfig) -> Iterator[Problem]:
+    """Refused plugins; an error where a schedule would create jobs that only wait."""
     loaded = compiled.loaded
     for refusal in compiled.registry.refused:
+        own = loaded.settings.plugins.get(refusal.name)
+        is_scheduled = own is not None and own.schedules and refusal.name in compiled.held()
         path = ("plugins", refusal.name)
         file, line, column = (
             loaded.locate(path)
@@ -53,4 +59,7 @@ def _refusals(compiled: CompiledConfig) -> Iterator[Problem]:
             else (str(refusal.path), None, None)
         )
         message = f"plugin {refusal.name} is refused: {refusal.reason}"
-        yield Problem(message, (), file, line, column, severity=Severity.WARNING)
+        if is_scheduled:
+            message += "; its schedules would not run"
+        severity = Severity.ERROR if is_scheduled else Severity.WARNING
+        yield Problem(message, (), file, line, column, severity=severity)
