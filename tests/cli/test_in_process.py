@@ -14,6 +14,9 @@ import pytest
 
 from ductile.cli import output, target
 from ductile.cli.client import GatewayClient
+from ductile.store.engines import migrate
+from ductile.store.engines.migrate import load_migrations
+from ductile.store.engines.sqlite import SqliteLedger
 from tests.cli.runner import CliRunner
 from tests.postgres import Server
 
@@ -25,6 +28,22 @@ def test_status_shows_the_stored_state_of_a_plugin(cli: CliRunner) -> None:
     shown = cli("status").out
     assert '{"cursor": 7, "api_key": "[REDACTED]"}' in shown
     assert "hidden" not in shown
+
+
+@pytest.mark.parametrize("line", [("job", "list"), ("audit",), ("status",)])
+def test_ledger_of_an_older_version_is_reported(
+    cli: CliRunner, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
+) -> None:
+    older = load_migrations("sqlite")[:7]
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "load_migrations", lambda _: older)
+        cli.state.mkdir(mode=0o700, exist_ok=True)
+        ledger = SqliteLedger(cli.state / "state.db")
+        ledger.start()
+        ledger.close()
+    done = cli(*line)
+    assert done.code == 1
+    assert "an older version of ductile has written the ledger; start the gateway" in done.err
 
 
 class TestWithoutALedger:

@@ -31,9 +31,11 @@ from ductile.errors import LedgerError, NotFound
 from ductile.http.app import local_app
 from ductile.model import Cancellation
 from ductile.store.engines.api import Ledger
+from ductile.store.engines.migrate import compare_history
 from ductile.store.engines.open import open_ledger
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import claim
+from ductile.store.verify import applied_migrations
 
 CANCEL_INTERVAL = 0.2
 NO_TABLES = frozenset({"SQLError", "UndefinedTable"})
@@ -132,7 +134,23 @@ def _open_existing(loaded: Loaded) -> Ledger | None:
         if type(error).__name__ in NO_TABLES:
             return None
         raise LedgerError(f"cannot read the ledger: {error}") from error
+    try:
+        _check_version(ledger)
+    except LedgerError:
+        ledger.close()
+        raise
     return ledger
+
+
+def _check_version(ledger: Ledger) -> None:
+    """Raise `LedgerError` if another version has written the ledger: queries would fail on it."""
+    history = compare_history(ledger.read(applied_migrations), ledger.engine)
+    history.check()
+    if history.pending:
+        raise LedgerError(
+            "an older version of ductile has written the ledger; start the gateway once, which "
+            "migrates it"
+        )
 
 
 class InProcessGateway(InProcessClient):
