@@ -101,6 +101,7 @@ def _show_job(found: Row, *, switches: bool) -> None:
         "job": found["job_id"],
         "attempt": f"{found['attempt']} of {found.get('max_attempts', '?')}",
         "submitted by": found["submitted_by"],
+        "submitter": found.get("submitter"),
         "created": output.format_time(found["created_at"]),
         "started": output.format_time(found.get("started_at")),
         "completed": output.format_time(found.get("completed_at")),

@@ -37,3 +37,8 @@ def test_entries_are_filtered(cli: CliRunner) -> None:
     assert count("--action", "tok") == count("--actor", "token:ci") == 0
     assert count("--actor", USER, "--since", "1h") == 1
     assert count("--since", "2099-01-01") == 0
+
+
+def test_job_names_the_local_user_that_submitted_it(cli: CliRunner) -> None:
+    job_id = cli("plugin", "run", "hello", "--json").json["job_id"]
+    assert f"submitter:     {USER}" in cli("job", "inspect", job_id).out
