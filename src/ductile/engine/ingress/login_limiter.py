@@ -15,10 +15,11 @@ WINDOW = 60.0
 """Seconds after which the failed logins of an address are forgotten."""
 MAX_FAILURES = 20
 """Failed logins per address and window; further ones get 429."""
+RECORDING_WINDOW = 600.0
 MAX_RECORDED = 5
-"""Recorded failed logins per address and window."""
-MAX_RECORDED_BY_ALL = 60
-"""Recorded failed logins per window: an attacker may have many addresses."""
+"""Recorded failed logins per address and recording window."""
+MAX_RECORDED_BY_ALL = 30
+"""Recorded failed logins per recording window: an attacker may have many addresses."""
 MAX_ADDRESSES = 4096
 
 
@@ -28,10 +29,22 @@ class TooManyFailedLogins(DuctileError):
 
 
 @dataclass(slots=True)
-class _Failures:
+class _Counter:
+    """Counts within a window of time."""
+
+    seconds: float
     since: float
     count: int = 0
-    unrecorded: int = 0
+
+    def advance(self, now: float) -> None:
+        if now - self.since >= self.seconds:
+            self.since, self.count = now, 0
+
+
+class _Address:
+    def __init__(self, now: float) -> None:
+        self.failures, self.recorded = _Counter(WINDOW, now), _Counter(RECORDING_WINDOW, now)
+        self.unrecorded = 0
 
 
 class LoginLimiter:
@@ -40,8 +53,8 @@ class LoginLimiter:
     def __init__(self, clock: Clock, record: Callable[[str, int], None]) -> None:
         """`record` is called with an address and the number of its unrecorded failures."""
         self._clock, self._record = clock, record
-        self._addresses: OrderedDict[str, _Failures] = OrderedDict()
-        self._all = _Failures(clock.monotonic())
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        self._recorded = _Counter(RECORDING_WINDOW, clock.monotonic())
 
     def judge(self, address: str, token: str, *, valid: bool) -> None:
         """Count a failed login; raises `TooManyFailedLogins`.
@@ -52,39 +65,35 @@ class LoginLimiter:
         if valid and (not self._addresses or len(token) >= SHORTEST_SECRET):
             return
         now = self._clock.monotonic()
-        failures = self._failures_of(_network_of(address), now)
-        if failures.count >= MAX_FAILURES:
-            failures.unrecorded += not valid
-            retry_after = max(round(failures.since + WINDOW - now), 1)
+        found = self._find(_network_of(address), now)
+        if not valid:
+            found.unrecorded += 1
+        if found.failures.count >= MAX_FAILURES:
+            retry_after = max(round(found.failures.since + WINDOW - now), 1)
             message = "too many failed logins from this address; try again later"
             raise TooManyFailedLogins(message, retry_after=retry_after)
         if not valid:
-            failures.count += 1
-            self._record_or_count(address, failures, now)
+            found.failures.count += 1
+            self._record_if_due(address, found, now)
 
-    def _failures_of(self, network: str, now: float) -> _Failures:
-        failures = self._addresses.pop(network, None)
-        if failures is None:
-            failures = _Failures(now)
+    def _find(self, network: str, now: float) -> _Address:
+        found = self._addresses.pop(network, None)
+        if found is None:
+            found = _Address(now)
             if len(self._addresses) >= MAX_ADDRESSES:
                 self._addresses.popitem(last=False)
-        _start_window(failures, now)
-        self._addresses[network] = failures
-        return failures
+        found.failures.advance(now)
+        self._addresses[network] = found
+        return found
 
-    def _record_or_count(self, address: str, failures: _Failures, now: float) -> None:
-        _start_window(self._all, now)
-        if failures.count > MAX_RECORDED or self._all.count >= MAX_RECORDED_BY_ALL:
-            failures.unrecorded += 1
-            return
-        self._all.count += 1
-        unrecorded, failures.unrecorded = failures.unrecorded, 0
-        self._record(address, unrecorded)
-
-
-def _start_window(failures: _Failures, now: float) -> None:
-    if now - failures.since >= WINDOW:
-        failures.since, failures.count = now, 0
+    def _record_if_due(self, address: str, found: _Address, now: float) -> None:
+        found.recorded.advance(now)
+        self._recorded.advance(now)
+        if found.recorded.count < MAX_RECORDED and self._recorded.count < MAX_RECORDED_BY_ALL:
+            found.recorded.count += 1
+            self._recorded.count += 1
+            before, found.unrecorded = found.unrecorded - 1, 0
+            self._record(address, before)
 
 
 def _network_of(address: str) -> str:
