@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -33,20 +34,25 @@ def select(catalogue: list[Mutant], names: list[str]) -> list[Mutant]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these, or matching patterns")
-    parser.add_argument("--check", action="store_true", help="only compare the catalogue with src/")
+    parser.add_argument("--check", action="store_true", help="only report stale entries")
     options = parser.parse_args(arguments)
     selected = select(load(), options.names)
     if not selected:
         parser.error("no mutant has such a name")
     if options.check:
-        stale = [one for one in selected if not _fits(one)]
-        for mutant in stale:
-            print(f"stale     {mutant.name}: {mutant.file}")
-        print(f"{len(selected)} mutants, {len(stale)} stale")
-        return 1 if stale else 0
+        return check(selected)
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         workspace = Workspace(ROOT, Path(directory).resolve())
         return run(workspace, selected)
+
+
+def check(selected: list[Mutant]) -> int:
+    """Report entries whose text or tests are not there any more; returns the exit code."""
+    stale = [(mutant, flaw) for mutant in selected for flaw in _find_flaws(mutant)]
+    for mutant, flaw in stale:
+        print(f"stale  {mutant.name}: {flaw}")
+    print(f"{len(selected)} mutants, {len({mutant.name for mutant, _ in stale})} stale")
+    return 1 if stale else 0
 
 
 def run(workspace: Workspace, selected: list[Mutant]) -> int:
@@ -73,9 +79,15 @@ def run(workspace: Workspace, selected: list[Mutant]) -> int:
     return 0 if found[Verdict.CAUGHT] == len(selected) else 1
 
 
-def _fits(mutant: Mutant) -> bool:
-    path = ROOT / mutant.file
-    return path.is_file() and mutant.edit(path.read_text(encoding="utf-8")) is not None
+def _find_flaws(mutant: Mutant) -> Iterator[str]:
+    source = ROOT / mutant.file
+    if not source.is_file() or mutant.edit(source.read_text(encoding="utf-8")) is None:
+        yield mutant.file
+    for test in mutant.tests:
+        path, _, name = test.partition("[")[0].partition("::")
+        name = name.rpartition("::")[2]
+        if not (ROOT / path).is_file() or f"def {name}(" not in (ROOT / path).read_text():
+            yield test
 
 
 def _last_lines(output: str) -> str:

@@ -102,6 +102,26 @@ def test_tests_that_fail_without_an_edit_are_an_error(
     assert "the tests must pass without an edit" in capsys.readouterr().out
 
 
+def test_check_reports_texts_and_tests_that_are_gone(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "ROOT", workspace.tree)
+    assert program.check([OFF_BY_ONE]) == 0
+    gone = "tests/test_room.py::test_gone[sqlite]"
+    stale = [
+        replace(OFF_BY_ONE, old="count > 3"),
+        replace(OFF_BY_ONE, name="other", tests=(gone, "tests/gone.py::test_full")),
+    ]
+    capsys.readouterr()
+    assert program.check(stale) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "stale  off-by-one: src/room.py",
+        f"stale  other: {gone}",
+        "stale  other: tests/gone.py::test_full",
+        "2 mutants, 2 stale",
+    ]
+
+
 def test_mutants_are_selected_by_name_and_pattern() -> None:
     names = ["settle-one", "settle-two", "claim-one"]
     catalogue = [replace(OFF_BY_ONE, name=name) for name in names]
