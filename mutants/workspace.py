@@ -16,7 +16,9 @@ from sysconfig import get_path
 
 from mutants.catalogue import Mutant
 
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "*_cache", ".hypothesis", "build", "dist")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", "*_cache", ".hypothesis", "build", "dist", "node_modules"
+)
 TEST_SECONDS = 60
 """Limit of one test. Longer than a test waits for anything (`tests/waiting.py`)."""
 TIMED_OUT = "Timeout (>"
