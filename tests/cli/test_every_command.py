@@ -36,6 +36,8 @@ routes:
   - {from: hello, event_type: said, to: hello}
 pipelines:
   - {name: greet, on: greeting, steps: [{id: one, uses: hello}]}
+  - {name: stuck, on: stick, steps: [{id: one, uses: waits}]}
+  - {name: bad, on: worse, steps: [{id: one, uses: broken}]}
   - {name: away, on: going, steps: [{id: out, relay: {to: lab, event: gone}}]}
 instances:
   - {name: lab, base_url: "http://127.0.0.1:1", ingress_path: /peer/home, secret: 0123456789ab}
@@ -55,6 +57,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "system start": (),
     "system status": (),
     "system stop": (),
+    "system ui": ("--no-browser",),
     "system verify": ("--quick",),
     "system watch": ("--once",),
     "config check": (),
@@ -70,9 +73,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "plugin run": ("hello",),
     "plugin test": ("hello",),
     "plugin validate": (),
+    "pipeline cancel": ("{stuck}",),
     "pipeline dry-run": ("greet",),
     "pipeline list": (),
+    "pipeline retry": ("{bad}",),
     "pipeline run": ("greet",),
+    "pipeline runs": ("{bad}",),
     "pipeline show": ("greet",),
     "pipeline visualize": ("greet",),
     "schedule explain": ("hello",),
@@ -121,9 +127,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "logs": ("hello",),
     "reload": (),
     "reset": ("hello",),
+    "ui": ("--no-browser",),
 }
 NOW = to_text(SystemClock().now())
-NEED_A_GATEWAY = {"reload", "system reload", "system stop", "events follow"}
+NEED_A_GATEWAY = {"reload", "system reload", "system stop", "system ui", "ui", "events follow"}
 NEED_NO_GATEWAY = {"system restore"}
 
 
@@ -189,8 +196,8 @@ def used(capsys: pytest.CaptureFixture[str]) -> Iterator[UsedGateway]:
     used = UsedGateway(CliRunner(root, capsys))
     used.cli.write("config.yaml", CONFIG)
     used.cli.plugin("hello", OK, commands="poll, handle, health")
-    used.cli.plugin("waits", ERROR)
-    used.cli.plugin("broken", ERROR)
+    used.cli.plugin("waits", ERROR, commands="poll, handle")
+    used.cli.plugin("broken", ERROR, commands="poll, handle")
     fill(used)
     yield used
     shutil.rmtree(root)
@@ -213,6 +220,11 @@ def fill(used: UsedGateway) -> None:
         ids["reminder"] = str(used("agent", "remind", "a", "--in", "300h")["id"])
         added = used("webhook", "config", "add", "github", "push", "--session", "s")
         ids["webhook"] = str(added["id"])
+        ids["stuck"] = used("pipeline", "run", "stuck", "--async")["instance_id"]
+        cli("pipeline", "run", "bad")
+        [ids["bad"]] = [run["instance_id"] for run in used("pipeline", "runs", "bad")["runs"]]
+        # Its first attempt has failed, and the next one is hours away.
+        until(lambda: used("job", "list", "--plugin", "waits")["jobs"][0]["next_retry_at"])
         used("pipeline", "run", "away")
         relays: Callable[[], Any] = lambda: used("relay", "list")["relays"]  # noqa: E731
         ids["relay"] = str(until(lambda: relays() or None)[0]["id"])
@@ -286,7 +298,11 @@ def test_an_invalid_configuration_exits_78_or_is_not_needed(
     """A command that needs a configuration reports its problems; the others work."""
     (tmp_path / "config.yaml").write_text("servce: {}\n")
     ids = dict.fromkeys(
-        ("done", "queued", "dead", "reminder", "webhook", "relay", "delivery", "foreign"), "1"
+        (
+            *("done", "queued", "dead", "reminder", "webhook", "relay", "delivery", "foreign"),
+            *("stuck", "bad"),
+        ),
+        "1",
     )
     used = UsedGateway(CliRunner(tmp_path, capsys), {**ids, "backup": str(tmp_path / "x.db")})
     codes = {}

@@ -90,7 +90,7 @@ def test_visualize_draws_a_tree_on_a_terminal(
 ) -> None:
     line = ("pipeline", "visualize", "chain")
     assert flow(*line).out.startswith("flowchart TD")
-    monkeypatch.setattr("ductile.cli.commands.pipeline.is_terminal", lambda: True)
+    monkeypatch.setattr("ductile.cli.commands.pipeline.definitions.is_terminal", lambda: True)
     assert flow(*line).out.startswith("chain (on chain.go)\n├─")
     assert flow(*line, "--mermaid").out.startswith("flowchart TD")
     assert flow(*line, "--json").json["drawing"].startswith("flowchart TD")

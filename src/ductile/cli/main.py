@@ -24,7 +24,10 @@ NOUNS: Mapping[str, Entry] = {
     "system": ("commands.system.group:system", "Run, inspect and maintain the gateway."),
     "config": ("commands.config:config", "Create, check, edit and seal the configuration."),
     "plugin": ("commands.plugin:plugin", "Create, test, list and run plugins."),
-    "pipeline": ("commands.pipeline:pipeline", "Show, run and dry-run pipelines."),
+    "pipeline": (
+        "commands.pipeline.group:pipeline",
+        "Show and run pipelines; manage their runs.",
+    ),
     "schedule": ("commands.schedule:schedule", "List, explain, pause and resume schedules."),
     "job": ("commands.job:job", "List, inspect, retry, cancel and replay jobs."),
     "queue": ("commands.queue:queue", "List queued and running jobs."),

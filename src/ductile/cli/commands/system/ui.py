@@ -8,13 +8,13 @@ import sys
 import click
 
 from ductile.cli import output
-from ductile.cli.command import CommandContext, read
+from ductile.cli.command import CommandContext, write
 from ductile.errors import NotRunning
 
 DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
-@read("ui")
+@write("ui")
 @click.option("--no-browser", is_flag=True, help="Print the address; start no browser.")
 def ui(context: CommandContext, no_browser: bool) -> None:
     """Open the dashboard in a browser, and print its address.
@@ -24,6 +24,10 @@ def ui(context: CommandContext, no_browser: bool) -> None:
     client = context.target.client()
     if client is None:
         raise NotRunning("no gateway is running, so there is no dashboard; run: ductile start")
+    if context.dry_run:
+        plan = {"dry_run": True, "would": "create a login code and open the dashboard"}
+        context.show(plan, lambda plan: output.print_line(f"would {plan['would']}"))
+        return
     made = client.post("/ui/code", {})
     context.show(made, lambda made: output.print_line(made["url"]))
     if not (no_browser or context.as_json) and _has_desktop():

@@ -24,7 +24,7 @@ from ductile.cli.options import DEDUPE_TTL, PIPELINE, TIMEOUT, read_json, resolv
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import NotRunning, UsageError
 
-pipeline = Noun("pipeline", "Show, run and dry-run pipelines.")
+pipeline = Noun("pipeline", "Show and run pipelines; manage their runs.")
 
 PAYLOAD = click.option("--payload", metavar="JSON|@FILE|-", help="Initial payload.")
 SUCCESSFUL = frozenset({"succeeded", "skipped"})

@@ -1,0 +1,9 @@
+"""The noun `pipeline` and its actions."""
+
+from __future__ import annotations
+
+from ductile.cli.commands.pipeline.definitions import pipeline
+from ductile.cli.commands.pipeline.runs import cancel, retry, runs
+
+for action in (runs, cancel, retry):
+    pipeline.add_command(action)

@@ -1,0 +1,176 @@
+"""`ductile pipeline runs`, `cancel` and `retry`: what pipelines did, and what is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from ductile.cli import output
+from ductile.cli.client import GatewayApi, Json, path_to
+from ductile.cli.command import CommandContext, read, write
+from ductile.cli.options import MIN_ID_LENGTH, limit_option, parse_since
+from ductile.errors import NotFound, UsageError
+from ductile.model import RunStatus
+
+RECENT = 1000
+"""Runs among which a shortened id is looked up."""
+_RUN = click.argument("typed_id", metavar="RUN")
+
+
+@read("runs")
+@click.argument("which", metavar="[PIPELINE|RUN]", required=False)
+@click.option(
+    "--status", type=click.Choice([s.value for s in RunStatus]), help="Show only these runs."
+)
+@click.option(
+    "--since",
+    type=parse_since,
+    metavar="TIME",
+    help="Show runs that started since then (1h, or ISO 8601).",
+)
+@click.option(
+    "--until", type=parse_since, metavar="TIME", help="Show runs that started before then."
+)
+@limit_option()
+@click.option("--before", metavar="CURSOR", help="Continue from this cursor.")
+def runs(
+    context: CommandContext,
+    which: str | None,
+    status: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    before: str | None,
+) -> None:
+    """List pipeline runs, newest first, or show one.
+
+    A run is shown with its steps: their status, why a step did not run, and the end of the log of
+    a step that failed; with -v, also inputs and outputs.
+    """
+    filters = {"status": status, "since": since, "until": until, "limit": limit, "before": before}
+    with context.target.open_reader() as api:
+        is_list = which is None or _is_pipeline(api, which)
+        if which is None or is_list:
+            found = api.get("/pipeline-runs", pipeline=which, **filters)
+        else:
+            found = api.get(path_to("pipeline-runs", resolve_run_id(api, which)))
+    context.show(found, _show_list if is_list else lambda run: _show_run(context, run))
+
+
+@write("cancel")
+@_RUN
+def cancel(context: CommandContext, typed_id: str) -> None:
+    """End every queued and running job of a run."""
+    context.show(_act(context, typed_id, "cancel"), lambda done: _show_action(done, "cancelled"))
+
+
+@write("retry")
+@_RUN
+def retry(context: CommandContext, typed_id: str) -> None:
+    """Queue the failed jobs of a run again."""
+    context.show(_act(context, typed_id, "retry"), lambda done: _show_action(done, "queued again"))
+
+
+def _act(context: CommandContext, typed_id: str, action: str) -> Json:
+    with context.open_api() as api:
+        run_id = resolve_run_id(api, typed_id)
+        return context.post_to(api, path_to("pipeline-runs", run_id, action))
+
+
+def resolve_run_id(api: GatewayApi, typed_id: str) -> str:
+    """Return the whole id of a run, of which the start or the end may have been typed."""
+    typed_id = typed_id.removeprefix("…")
+    recent = [run["instance_id"] for run in api.get("/pipeline-runs", limit=RECENT)["runs"]]
+    known = [id for id in recent if id.startswith(typed_id) or id.endswith(typed_id)]
+    if typed_id in known or not known:
+        return typed_id
+    if len(typed_id) < MIN_ID_LENGTH:
+        raise NotFound(
+            f"there is no pipeline run {typed_id}; "
+            f"a shortened id needs at least {MIN_ID_LENGTH} characters"
+        )
+    if len(known) > 1:
+        raise UsageError(f"the id {typed_id} matches several runs: {', '.join(known[:3])}")
+    return str(known[0])
+
+
+def _is_pipeline(api: GatewayApi, name: str) -> bool:
+    return any(row["name"] == name for row in api.get("/pipelines")["pipelines"])
+
+
+def _show_list(page: Json) -> None:
+    output.print_table(
+        ("run", "pipeline", "status", "trigger", "started", "took", "failed step", "reason"),
+        (
+            (
+                run["instance_id"],
+                run["pipeline"],
+                run["status"],
+                run["trigger"],
+                output.format_time(run["started_at"]),
+                _took(run),
+                run["failed_step"],
+                output.clip(run["reason"], 80) if run["reason"] else None,
+            )
+            for run in page["runs"]
+        ),
+        empty="no pipeline runs",
+    )
+    if page["cursor"]:
+        output.print_stderr(f"earlier runs: --before {page['cursor']}")
+
+
+def _took(run: Json) -> str | None:
+    duration = run["duration_ms"]
+    return None if duration is None else output.format_duration(duration / 1000)
+
+
+def _show_run(context: CommandContext, run: Json) -> None:
+    name = click.style(output.escape(run["pipeline"]), bold=True)
+    took = f" in {_took(run)}" if run["duration_ms"] is not None else ""
+    click.echo(f"{name} {output.format_status(run['status'])}{took}")
+    for label, value in _facts(run):
+        output.print_line(f"{label + ':':<9} {value}")
+    output.print_table(
+        ("step", "status", "attempt", "started", "job", "reason"),
+        (
+            (
+                step["step"],
+                step["status"],
+                step["attempt"],
+                output.format_time(step["started_at"]) if step["started_at"] else None,
+                step["job_id"],
+                output.clip(step["reason"], 80) if step["reason"] else None,
+            )
+            for step in run["steps"]
+        ),
+        empty="no steps",
+    )
+    if run["steps_left_out"]:
+        output.print_stderr("further steps are not shown")
+    for step in run["steps"]:
+        _show_step_details(context, step)
+
+
+def _facts(run: Json) -> Iterator[tuple[str, str]]:
+    yield "run", run["instance_id"]
+    yield "started", f"{output.format_time(run['started_at'])} by {run['trigger'] or 'no job'}"
+    if run["parent_job_id"]:
+        yield "because", f"of an event of job {run['parent_job_id']}"
+    if run["reason"]:
+        yield "reason", run["reason"]
+
+
+def _show_step_details(context: CommandContext, step: Json) -> None:
+    if step["log_tail"] and (step["reason"] or context.verbose):
+        output.print_section(f"{step['step']}: end of the log", step["log_tail"].rstrip())
+    if context.verbose and step["job_id"]:
+        for title, value in (("input", step["payload"]), ("output", step["result"])):
+            output.print_section(f"{step['step']}: {title}", output.format_value(value))
+
+
+def _show_action(done: Json, what: str) -> None:
+    jobs = output.format_count(len(done["job_ids"]), "job")
+    would = "would be " if done.get("dry_run") else ""
+    output.print_line(f"{jobs} of run {done['instance_id']} {would}{what}")
