@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ductile
@@ -23,6 +23,7 @@ def overview(gateway: Services) -> dict[str, Any]:
     boot = gateway.started_at if is_running else None
     rows = schedule_report.listing(compiled, unready, gateway.ledger, now, boot)
     schedules = sorted((row for row in rows if row["next_run"]), key=lambda row: row["next_run"])
+    queue = gateway.ledger.read(lambda tx: _queue(tx, compiled))
     return {
         "at": to_text(now),
         "running_gateway": is_running,
@@ -32,8 +33,8 @@ def overview(gateway: Services) -> dict[str, Any]:
         "workers": gateway.workers,
         "plugins": len(compiled.plans),
         "state_dir": str(gateway.state_dir),
-        **gateway.ledger.read(lambda tx: _queue(tx, compiled)),
-        "held": _held(compiled, unready),
+        **queue,
+        "held": _held(compiled, unready, [row["plugin"] for row in queue["waiting"]]),
         "next": [
             {key: row[key] for key in ("plugin", "schedule", "rule", "next_run", "state")}
             for row in schedules[:MOST_ROWS]
@@ -57,7 +58,10 @@ def _queue(tx: Tx, compiled: CompiledConfig) -> dict[str, Any]:
     }
 
 
-def _held(compiled: CompiledConfig, unready: Mapping[str, str]) -> dict[str, str]:
-    """The plugins whose jobs are held in the queue, with the reason."""
+def _held(
+    compiled: CompiledConfig, unready: Mapping[str, str], waiting: Iterable[str]
+) -> dict[str, str]:
+    """The plugins whose jobs are held in the queue, with the reason; `waiting` have jobs there."""
     refused = {r.name: r.reason for r in compiled.registry.refused if r.name in compiled.held()}
-    return {**refused, **unready}
+    absent = {name: reason for name in waiting if (reason := compiled.absence(name))}
+    return {**refused, **absent, **unready}

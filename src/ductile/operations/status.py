@@ -11,6 +11,7 @@ from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.limits import document
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.recovery import startup
 from ductile.operations.plugin_health import HealthCheck
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.read import count_jobs
@@ -115,7 +116,7 @@ def status(
         waiting, running = count_jobs(ledger)
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
         stored = ledger.read(lambda tx: _read_states(tx, compiled))
-        every = list_plugins(compiled, unready, ledger)
+        every = list_plugins(compiled, unready, ledger) + _missing(compiled, ledger)
     rows = [row for row in every if row["state"] != OFFERED]
     for row in rows:
         check = checks.get(row["name"])
@@ -131,6 +132,15 @@ def status(
         row["last_run"] = last.get(row["name"])
         row["plugin_state"] = stored.get(row["name"])
     return {"queue_depth": waiting, "running": running, "plugins": rows}
+
+
+def _missing(compiled: CompiledConfig, ledger: Ledger) -> list[dict[str, Any]]:
+    """The plugins that no root has and for which jobs wait."""
+    waiting = startup.count_jobs_of_absent_plugins(ledger, compiled)
+    return [
+        _absent(name, "missing", f"{compiled.absence(name)}; queued jobs: {jobs}", None)
+        for name, jobs in waiting.items()
+    ]
 
 
 def _read_states(tx: Tx, compiled: CompiledConfig) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from ductile.clock import from_text
 from ductile.errors import Refused
 from ductile.operations import status
 from ductile.operations.jobs import JobRetry, end_queued
+from ductile.operations.overview import overview
 from tests.conftest import CountingEntropy
 from tests.engine.site import OK, Site
 
@@ -240,9 +241,14 @@ def test_queued_jobs_wait_while_the_plugin_root_is_missing(
         gateway.config.tick(gateway.clock.now())
         job = running.job(id)
         why = status.waits_for(job, gateway.compiled, gateway.unready)
+        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {})
+        held = overview(gateway)["held"]
     assert job["status"] == "queued"
     reason = f"no plugin root has a plugin named found: {root} does not exist"
     assert why == reason
+    assert held == {"found": reason}
+    [row] = [row for row in page["plugins"] if row["name"] == "found"]
+    assert (row["state"], row["reason"]) == ("missing", f"{reason}; queued jobs: 1")
     lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     [first, *_] = [line for line in lines if line["message"] == "queued jobs wait for their plugin"]
     assert (first["plugin"], first["jobs"], first["reason"]) == ("found", 1, reason)

@@ -52,7 +52,7 @@ class PluginModel(ResponseModel):
     """A plugin that was found or configured."""
 
     name: str
-    state: Literal["ready", "unhealthy", "refused", "shadowed", "disabled", "available"]
+    state: Literal["ready", "unhealthy", "refused", "shadowed", "disabled", "available", "missing"]
     reason: str | None
     """Why it is not ready."""
     version: str = OMITTED
