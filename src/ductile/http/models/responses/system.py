@@ -54,7 +54,7 @@ class PluginModel(ResponseModel):
     name: str
     state: Literal["ready", "unhealthy", "refused", "shadowed", "disabled", "available", "missing"]
     reason: str | None
-    """Why it is not ready."""
+    """Why it is not ready, or which of its circuit breakers are not closed."""
     version: str = OMITTED
     protocol: int = OMITTED
     commands: dict[str, str]
