@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,16 @@ class Terminated(KeyboardInterrupt):
 def terminate(_signal: int, _frame: FrameType | None) -> None:
     """Raise `Terminated`; a signal handler."""
     raise Terminated
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise an exception on SIGTERM in the block, as on Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -21,7 +20,7 @@ from typing import Any, TextIO
 from urllib.parse import unquote
 
 from ductile.cli.client import HEADERS, Json, path_to, read_response, wait_for_job, with_query
-from ductile.cli.errors import terminate
+from ductile.cli.errors import sigterm_as_interrupt
 from ductile.config import Loaded
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.workers import CANCEL_GRACE
@@ -231,13 +230,3 @@ def _redirect_logs(stream: TextIO | None) -> Iterator[None]:
         target = stream or stack.enter_context(Path(os.devnull).open("w"))
         stack.enter_context(contextlib.redirect_stdout(target))
         yield
-
-
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise an exception on SIGTERM in the block, as on Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
 from types import FrameType
@@ -57,3 +59,24 @@ class ControlQueue:
         self, request: ControlRequest, _number: int, _frame: FrameType | None
     ) -> None:
         self.put(request)
+
+
+@contextmanager
+def ignore_interrupts() -> Iterator[None]:
+    """Complete the block whatever signal arrives; for a few operations on files.
+
+    A command that has come this far reports its success. Has no effect outside the main thread,
+    where no interrupt is delivered.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, lambda _number, _frame: None)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from ductile.errors import Refused
 from ductile.operations.restore import restore
 from ductile.store import go_ledger
 from ductile.store.backup import copy
+from ductile.store.engines.api import Tx
 from ductile.store.engines.open import open_ledger
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.go_ledger import GoImportResult, GoLedgerContents
@@ -39,8 +41,20 @@ class Imported:
     """Where the Go program's ledger is now, if it was at the path of ours."""
 
 
+Watch = Callable[[str, int, int], None]
+"""Receives what is being done, how much of it is done, and the total; 0 if it is not known."""
+
+
+def _watch_nothing(_what: str, _done: int, _total: int) -> None: ...
+
+
 def import_memory(
-    settings: Settings, source: Path | None, *, now: datetime, dry: bool = False
+    settings: Settings,
+    source: Path | None,
+    *,
+    now: datetime,
+    dry: bool = False,
+    watch: Watch = _watch_nothing,
 ) -> Imported:
     """Import states, facts, schedule history and queued jobs; `Locked` while a gateway runs.
 
@@ -53,6 +67,7 @@ def import_memory(
         if own is None or not in_place:
             raise Refused("there is no ledger of the Go program at state.path; name its file")
         source = own
+    watch("reading", 0, 0)
     memory = go_ledger.read_go_ledger(source)
     moved = None
     if dry:
@@ -61,9 +76,9 @@ def import_memory(
             sorted(memory.states), [], len(memory.facts), entries, [], len(memory.jobs)
         )
     elif in_place:
-        taken, moved = _in_place(settings, memory, now)
+        taken, moved = _in_place(settings, memory, now, watch)
     else:
-        taken = _into(settings, memory, now)
+        taken = _into(settings, memory, now, watch)
     return Imported(
         str(source),
         taken.states,
@@ -78,21 +93,31 @@ def import_memory(
     )
 
 
-def _into(settings: Settings, memory: GoLedgerContents, now: datetime) -> GoImportResult:
+def _into(
+    settings: Settings, memory: GoLedgerContents, now: datetime, watch: Watch
+) -> GoImportResult:
     lock = InstanceLock(settings.state_dir)
     lock.acquire()
     try:
         ledger = open_ledger(path=settings.state.path, url=settings.state.url)
         try:
-            return ledger.write(partial(go_ledger.import_contents, contents=memory, now=now))
+            return ledger.write(_import(memory, now, watch))
         finally:
             ledger.close()
     finally:
         lock.release()
 
 
+def _import(
+    memory: GoLedgerContents, now: datetime, watch: Watch
+) -> Callable[[Tx], GoImportResult]:
+    """The transaction; an interrupted import is committed as a whole or not at all."""
+    progress = partial(watch, "importing")
+    return lambda tx: go_ledger.import_contents(tx, memory, now, progress)
+
+
 def _in_place(
-    settings: Settings, memory: GoLedgerContents, now: datetime
+    settings: Settings, memory: GoLedgerContents, now: datetime, watch: Watch
 ) -> tuple[GoImportResult, str | None]:
     """Create our ledger in a temporary directory, then let it replace the other one."""
     with tempfile.TemporaryDirectory(prefix=".import-", dir=settings.state_dir) as folder:
@@ -100,8 +125,8 @@ def _in_place(
         ledger = SqliteLedger(path)
         ledger.start()
         try:
-            taken = ledger.write(partial(go_ledger.import_contents, contents=memory, now=now))
+            taken = ledger.write(_import(memory, now, watch))
         finally:
             ledger.close()
         copy.fold_wal(path)
-        return taken, restore(settings, path, now=now).kept
+        return taken, restore(settings, path, now=now, watch=partial(watch, "copying")).kept

@@ -19,6 +19,7 @@ import apsw
 from ductile import files
 from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
+from ductile.engine.control import ignore_interrupts
 from ductile.engine.instance_lock import InstanceLock
 from ductile.errors import DuctileError, LedgerError, Locked, NotFound, Refused
 from ductile.failpoint import failpoint
@@ -39,7 +40,7 @@ from ductile.store.engines.migrate import HISTORY, Migration, migrate
 from ductile.store.engines.open import open_ledger
 from ductile.store.engines.sqlite import SqliteLedger, connect
 from ductile.store.engines.sqlite_schema import SqliteSchema
-from ductile.store.verify import applied_migrations
+from ductile.store.verify import VerifyProgress, applied_migrations
 
 DRAFT = ".ductile-restore-"
 MAGIC = b"SQLite format 3\0"
@@ -66,11 +67,14 @@ def restore(
     allow_violations: bool = False,
     dry: bool = False,
     watch: Progress = lambda _done, _total: None,
+    tell: VerifyProgress = lambda _table, _rows: None,
 ) -> Restored:
     """Raises `Locked` while a gateway runs, `Refused` if the copy has violations or another
     process has the ledger open.
 
-    With `dry` the copy is verified and nothing is changed.
+    With `dry` the copy is verified and nothing is changed. `watch` receives the progress of the
+    copy, `tell` that of the verification. An interrupt changes nothing, or comes too late to
+    prevent the restore.
     """
     lock = InstanceLock(settings.state_dir)
     lock.acquire()
@@ -79,7 +83,7 @@ def restore(
             _check_no_living_node(settings.state.url)
         with _draft(settings, source, watch) as draft:
             migrated = _migrate_draft(draft)
-            report = check_copy(draft)
+            report = check_copy(draft, tell)
             if report.violations and not allow_violations:
                 found = [str(violation) for violation in report.violations]
                 raise Refused(
@@ -169,6 +173,11 @@ def _into_file(settings: Settings, draft: Path, when: str, _watch: Progress) -> 
     assert ledger is not None
     sync(draft)
     failpoint("restore.synced")
+    with ignore_interrupts():
+        return _replace_file(ledger, draft, when)
+
+
+def _replace_file(ledger: Path, draft: Path, when: str) -> str | None:
     # A WAL without its database is kept too: it has the newest commits.
     is_there = any(_sibling(ledger, end).exists() for end in ("", *SIBLINGS))
     kept = _link_old(ledger, when) if is_there else None

@@ -83,8 +83,14 @@ def _send_sigterm(state_dir: Path, pid: int) -> None:
     except ProcessLookupError:
         return
     except PermissionError as error:
-        owner = user_name(Path(f"/proc/{pid}").stat().st_uid)
+        owner = user_name(_read_uid(pid))
         text = f"the gateway (pid {pid}) belongs to {owner}; stop it as that user"
         raise Refused(text) from error
     finally:
         os.close(descriptor)
+
+
+def _read_uid(pid: int) -> int:
+    """The user of a process. The owner of its files in `/proc` may be root instead."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))

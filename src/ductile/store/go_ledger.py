@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, field
 from datetime import datetime
 from pathlib import Path
@@ -159,7 +159,12 @@ def read_go_ledger(path: Path) -> GoLedgerContents:
         connection.close()
 
 
-def import_contents(tx: Tx, contents: GoLedgerContents, now: datetime) -> GoImportResult:
+def import_contents(
+    tx: Tx,
+    contents: GoLedgerContents,
+    now: datetime,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> GoImportResult:
     """Write the contents of another ledger; what is in this one stays as it is."""
     moment = to_text(now)
     states, kept = [], []
@@ -185,6 +190,7 @@ def import_contents(tx: Tx, contents: GoLedgerContents, now: datetime) -> GoImpo
             now=fact.created_at or moment,
         )
         facts += 1
+        progress(facts, len(contents.facts))
     names: dict[bool, list[str]] = {True: [], False: []}
     for entry in contents.entries:
         names[_import_entry(tx, entry, moment)].append(entry.name)

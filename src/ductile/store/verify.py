@@ -114,6 +114,7 @@ def verify(
     """
     report = VerifyReport(ledger.engine, quick)
     seconds = QUICK_SECONDS if quick else None
+    progress("pages", 0)
     damage, complete = ledger.check_integrity(seconds, lambda: progress("pages", 0))
     for invariant, subject, detail in damage:
         report.add(invariant, iter([(subject, detail)]))

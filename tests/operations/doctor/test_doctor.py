@@ -19,7 +19,7 @@ import pytest
 
 import ductile
 from ductile.cli.main import root
-from ductile.engine.instance_lock import InstanceLock
+from ductile.engine.instance_lock import InstanceLock, LockHolder
 from ductile.errors import LedgerError
 from ductile.model import NewJob, SubmittedBy
 from ductile.operations import doctor
@@ -158,7 +158,8 @@ def test_variables_of_a_gateway_that_hides_them_are_not_reported(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.settings["service"]["plugin_env_passthrough"] = ["PROXY_OF_OURS"]
-    monkeypatch.setattr(context, "find_running_pid", lambda _: os.getpid())
+    holder = LockHolder(os.getpid(), is_gateway=True)
+    monkeypatch.setattr(context, "find_holder", lambda _: holder)
     monkeypatch.setattr(config, "_variables_of", lambda _: None)
     assert not [finding for finding in examine(place) if "PROXY_OF_OURS" in finding.what]
 

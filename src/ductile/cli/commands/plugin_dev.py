@@ -152,7 +152,7 @@ def _run_trial(
     payload: Any,
     state: Json,
 ) -> Json:
-    from ductile.cli.in_process import sigterm_as_interrupt
+    from ductile.cli.errors import sigterm_as_interrupt
     from ductile.clock import SystemClock, SystemEntropy
     from ductile.operations.dry_run import plugin as trial
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,10 @@ class PathRouter:
             response = await self._find(scope)(request)
         except HTTPException as error:
             response = _no_route(request, error)
+        except asyncio.CancelledError:
+            if not services_of(request).stopping.is_set():
+                raise
+            response = error_response(503, "the gateway is stopping", "stopping", scope["path"])
         except Exception as error:  # noqa: BLE001 - every error has a response
             response = exception_response(error, services_of(request), scope["path"])
         await response(scope, receive, send)

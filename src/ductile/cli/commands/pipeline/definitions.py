@@ -275,7 +275,8 @@ def dry_run(
     if path is None or payload is not None:
         context.show(_plan(context, which, given), lambda plan: _show_plan(context, plan))
         return 0
-    from ductile.cli.in_process import InProcessClient, open_services, sigterm_as_interrupt
+    from ductile.cli.errors import sigterm_as_interrupt
+    from ductile.cli.in_process import InProcessClient, open_services
     from ductile.operations.dry_run.step import step as run_step
 
     with sigterm_as_interrupt(), open_services(context.target.loaded) as services:

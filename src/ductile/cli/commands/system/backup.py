@@ -12,7 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import ApiError, GatewayClient, Json
 from ductile.cli.command import CommandContext, read, write
-from ductile.cli.commands.system.progress import show_progress
+from ductile.cli.commands.system.progress import interruptible, show_progress
 from ductile.errors import Locked, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def _back_up_in_gateway(
     if context.dry_run:
         return client.post("/system/backup", {**body, "dry_run": True})
     state = client.post("/system/backup", body)
-    with show_progress() as report:
+    note = "the gateway continues the backup: ductile api /system/backup"
+    with interruptible(note), show_progress() as report:
         while state["state"] in ("copying", "checking"):
             report(state["state"], state["done"], state["total"])
             state = client.get("/system/backup", wait=POLL_SECONDS)
@@ -115,7 +116,11 @@ def _back_up_here(context: CommandContext, path: Path | None, replace: bool) -> 
     lock = InstanceLock(settings.state_dir)
     lock.acquire()
     try:
-        with _open_ledger(context) as ledger, show_progress() as report:
+        with (
+            interruptible("nothing was written"),
+            _open_ledger(context) as ledger,
+            show_progress() as report,
+        ):
             done = backup.back_up(
                 ledger,
                 target,
@@ -123,7 +128,7 @@ def _back_up_here(context: CommandContext, path: Path | None, replace: bool) -> 
                 clock=clock,
                 replace=replace,
                 watch=lambda done, total: report("copying", done, total),
-                tell=lambda _table, _rows: report("checking", 0, 0),
+                tell=lambda table, rows: report(_describe_check(table, rows), 0, 0),
             )
     finally:
         lock.release()
@@ -168,6 +173,10 @@ def _show_backup(done: Json) -> None:
         output.print_line(f"{verb} the configuration, including secrets, to {done['config']}")
 
 
+def _describe_check(table: str, rows: int) -> str:
+    return f"checking {table} {rows}" if rows else f"checking {table}"
+
+
 @write("restore")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
@@ -188,7 +197,7 @@ def restore(context: CommandContext, path: Path, allow_violations: bool) -> None
     if context.api_url is not None:
         raise UsageError("restore works only on the gateway's own machine; omit --api-url")
     try:
-        with show_progress() as report:
+        with interruptible("nothing was changed"), show_progress() as report:
             done = restore_ledger(
                 context.target.loaded.settings,
                 path.absolute(),
@@ -196,6 +205,7 @@ def restore(context: CommandContext, path: Path, allow_violations: bool) -> None
                 allow_violations=allow_violations,
                 dry=context.dry_run,
                 watch=lambda done, total: report("copying", done, total),
+                tell=lambda table, rows: report(_describe_check(table, rows), 0, 0),
             )
     except Locked as error:
         raise Locked(f"{error.message}; stop it before restoring", **error.details) from error
@@ -227,12 +237,16 @@ def verify(context: CommandContext, quick: bool) -> int:
         raise UsageError(
             "verify reads the ledger itself; run it on the gateway's machine, without --api-url"
         )
-    with _open_ledger(context) as ledger, show_progress() as report:
+    with (
+        interruptible("the ledger was not verified completely"),
+        _open_ledger(context) as ledger,
+        show_progress() as report,
+    ):
         verified = check(
             ledger,
             context.target.state_dir,
             quick=quick,
-            tell=lambda table, rows: report(f"{table} {rows}", 0, 0),
+            tell=lambda table, rows: report(_describe_check(table, rows), 0, 0),
         )
     context.show(verified.to_json(), _show_report)
     return 0 if verified.ok else 1

@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, compile_config, read, write
+from ductile.cli.commands.system.progress import show_waiting
 from ductile.cli.options import PLUGIN, limit_option
 from ductile.errors import NotRunning, UsageError
 
@@ -74,7 +75,8 @@ def _show_plan(plan: dict[str, Any]) -> None:
 @read("status")
 def status(context: CommandContext) -> None:
     """Show plugins, their health, the queue and the last runs."""
-    with context.target.open_reader() as api:
+    waiting = show_waiting("checking the health of plugins", quiet=context.as_json)
+    with context.target.open_reader() as api, waiting:
         page = api.get("/system/status")
     if not api.running:
         page |= {"running_gateway": False, "boot": None, "uptime_seconds": None}

@@ -10,6 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json
 from ductile.cli.command import CommandContext, write
+from ductile.cli.commands.system.progress import interruptible, show_progress
 from ductile.errors import Locked, UsageError
 
 DRAIN = (
@@ -35,7 +36,10 @@ def import_(context: CommandContext, path: Path | None) -> None:
     settings = context.target.loaded.settings
     source = None if path is None else path.absolute()
     try:
-        done = import_memory(settings, source, now=SystemClock().now(), dry=context.dry_run)
+        with interruptible("the import was not completed; repeat it"), show_progress() as report:
+            done = import_memory(
+                settings, source, now=SystemClock().now(), dry=context.dry_run, watch=report
+            )
     except Locked as error:
         raise Locked(f"{error.message}; stop it before importing", **error.details) from error
     context.show({**asdict(done), "dry_run": context.dry_run}, _show)
