@@ -111,3 +111,11 @@ def test_dry_run_finds_a_step_inside_a_split_by_its_id(flow: CliRunner) -> None:
     assert several.code == 1
     assert "use one of: wide/both.0.step_1, wide/both.1.step_1" in several.err
     assert "has no step 'nosuch'" in flow("pipeline", "dry-run", "fan/nosuch").err
+
+
+def test_replay_of_an_ambiguous_step_is_refused(flow: CliRunner) -> None:
+    with flow.gateway():
+        run = flow("pipeline", "run", "wide", "--payload", "{}", "--json").json
+        done = flow("job", "replay", run["job_id"], "--step", "step_1", "--dry-run")
+    assert done.code == 1
+    assert "use one of: both.0.step_1, both.1.step_1" in done.err

@@ -284,14 +284,21 @@ def _check_runnable(tx: Tx, compiled: CompiledConfig, job: Job) -> None:
 
 
 def find_step_job(tx: Tx, job_id: str, step: str) -> str:
-    """`job_id` if it is a job of `step`, else the newest job of that step in its graph."""
+    """`job_id` if it is a job of `step`, else the newest job of that step in its graph.
+
+    `step` is a whole path (`wide.0.good`), or the id at its end (`good`).
+    """
     rows = job_tree.family(tx, job_id)
     if not rows:
         raise NotFound(f"there is no job {job_id}")
-    found = [str(row["id"]) for row in rows if row["step_path"] == step]
-    if not found:
-        known = ", ".join(sorted({row["step_path"] for row in rows if row["step_path"]}))
-        raise NotFound(f"no job of step {step!r} belongs to {job_id}; steps: {known or 'none'}")
+    paths = sorted({str(row["step_path"]) for row in rows if row["step_path"]})
+    meant = [step] if step in paths else [path for path in paths if path.endswith(f".{step}")]
+    if not meant:
+        known = ", ".join(paths) or "none"
+        raise NotFound(f"no job of step {step!r} belongs to {job_id}; steps: {known}")
+    if len(meant) > 1:
+        raise Refused(f"several steps are called {step!r}; use one of: {', '.join(meant)}")
+    found = [str(row["id"]) for row in rows if row["step_path"] == meant[0]]
     return job_id if job_id in found else found[-1]
 
 

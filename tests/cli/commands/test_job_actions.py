@@ -141,6 +141,7 @@ def test_replay_runs_a_step_with_its_original_input(flow: CliRunner) -> None:
         before = graph_by_step(flow, root)
         dry = flow("job", "replay", root, "--step", "wide.0.good", "--dry-run", "--json").json
         assert dry == {"replay_of": before["wide.0.good"]["job_id"], "dry_run": True}
+        assert flow("job", "replay", root, "--step", "good", "--dry-run", "--json").json == dry
         first = flow("job", "replay", root, "--json").json
         assert first["replay_of"] == root
         # The steps that follow the replayed one run as well, and no others.
