@@ -94,6 +94,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "pause-schedule",
         "reconnect",
         "cross-site",
+        "keyboard",
     ],
 )
 def test_scenario(scenario: str, gateway: DashboardGateway) -> None:

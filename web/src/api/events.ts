@@ -117,7 +117,8 @@ function publish(received: ServerSentEvent[]): void {
 
 function toEvent(event: ServerSentEvent): GatewayEvent {
   const content = parseJson(event.data) as unknown as GatewayEvent;
-  return { ...content, id: event.id };
+  // The number of the notice: the id of the stream is a position, which differs on PostgreSQL.
+  return { ...content, id: String(content.id) };
 }
 
 addEventListener('online', () => reconnectNow());

@@ -54,6 +54,8 @@ function describePlot(element: HTMLElement, series: Series[], unit: string): uPl
     width: element.clientWidth || 600,
     height: HEIGHT,
     legend: { live: true },
+    // From zero: a difference should not look larger than it is.
+    scales: { y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
     axes: [axis, { ...axis, size: 72, values: (_, ticks) => ticks.map(format) }],
     series: [
       {},

@@ -25,9 +25,9 @@ export interface GraphProps {
   label: string;
 }
 
-const NODE_WIDTH = 176;
+const NODE_WIDTH = 164;
 const NODE_HEIGHT = 52;
-const MAX_TITLE = 22;
+const MAX_TITLE = 21;
 
 interface Point {
   x: number;
@@ -36,7 +36,7 @@ interface Point {
 
 function computeLayout(nodes: GraphNode[], edges: GraphEdge[]) {
   const graph = new graphlib.Graph();
-  graph.setGraph({ rankdir: 'LR', nodesep: 18, ranksep: 44, marginx: 8, marginy: 8 });
+  graph.setGraph({ rankdir: 'LR', nodesep: 18, ranksep: 56, marginx: 8, marginy: 8 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const { id } of nodes) graph.setNode(id, { width: NODE_WIDTH, height: NODE_HEIGHT });
   const known = new Set(nodes.map(({ id }) => id));
@@ -84,7 +84,7 @@ export function Graph({ nodes, edges, label }: GraphProps) {
               d={drawPath(placeOf(from), placeOf(to), points)}
               marker-end="url(#arrow)"
             />
-            {text && <EdgeLabel points={points} text={text} />}
+            {text && <EdgeLabel to={placeOf(to)} text={text} />}
           </g>
         ))}
         {nodes.map((node) => (
@@ -95,10 +95,10 @@ export function Graph({ nodes, edges, label }: GraphProps) {
   );
 }
 
-function EdgeLabel({ points, text }: { points: Point[]; text: string }) {
-  const middle = points[Math.floor(points.length / 2)] ?? { x: 0, y: 0 };
+/** In front of the box that the edge leads to. */
+function EdgeLabel({ to, text }: { to: Point; text: string }) {
   return (
-    <text class="graph-label" x={middle.x} y={middle.y - 5}>
+    <text class="graph-label" x={to.x - NODE_WIDTH / 2 - 8} y={to.y - 8}>
       {text}
     </text>
   );

@@ -1,4 +1,4 @@
-// Jump to a job by the beginning of its id, or to a plugin, pipeline or screen by its name.
+// Jump to a job by the beginning or the end of its id, or to a plugin, pipeline or screen by its name.
 
 import { useEffect, useState } from 'preact/hooks';
 import { get, withQuery } from '../api/client';
@@ -15,7 +15,8 @@ interface Hit {
 }
 
 const MAX_HITS = 12;
-const ID_PREFIX = /^[0-9a-f]{4,}[0-9a-f-]*$/i;
+const MAX_IDS = 6;
+const ID_PART = /^[0-9a-f]{4,}[0-9a-f-]*$/i;
 
 export function SearchDialog() {
   return isSearchOpen.value ? <Search /> : null;
@@ -102,19 +103,24 @@ function hitOf(kind: string, name: string): Hit {
   return { kind, name, path: `/${kind}s/${encodeURIComponent(name)}` };
 }
 
-function useJobIds(prefix: string): Hit[] {
+function useJobIds(part: string): Hit[] {
   const [hits, setHits] = useState<Hit[]>([]);
   useEffect(() => {
     setHits([]);
-    if (!ID_PREFIX.test(prefix) || !can('jobs:ro')) return;
+    if (!ID_PART.test(part) || !can('jobs:ro')) return;
     const abort = new AbortController();
-    const address = withQuery('/job-ids', { begins: prefix.toLowerCase(), limit: 8 });
-    get<{ job_ids: string[] }>(address, abort.signal).then(
-      ({ job_ids }) =>
-        setHits(job_ids.map((id) => ({ kind: 'job', name: id, path: `/jobs/${id}` }))),
+    const find = async (side: 'begins' | 'ends') => {
+      const address = withQuery('/job-ids', { [side]: part.toLowerCase(), limit: MAX_IDS });
+      return (await get<{ job_ids: string[] }>(address, abort.signal)).job_ids;
+    };
+    Promise.all([find('begins'), find('ends')]).then(
+      (found) => {
+        const ids = [...new Set(found.flat())];
+        setHits(ids.map((id) => ({ kind: 'job', name: id, path: `/jobs/${id}` })));
+      },
       () => {},
     );
     return () => abort.abort();
-  }, [prefix]);
+  }, [part]);
   return hits;
 }

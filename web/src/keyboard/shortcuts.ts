@@ -21,13 +21,13 @@ export const SCREENS: readonly { letter: string; path: string; name: string }[] 
 ];
 
 const CHORD_MS = 1500;
-let chordStarted = 0;
+let chordStarted = Number.NEGATIVE_INFINITY;
 
 export function handleKey(event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
   if (document.querySelector('dialog[open]')) return;
   if (event.timeStamp - chordStarted < CHORD_MS) {
-    chordStarted = 0;
+    chordStarted = Number.NEGATIVE_INFINITY;
     const screen = SCREENS.find(({ letter }) => letter === event.key);
     if (screen) {
       event.preventDefault();

@@ -17,14 +17,10 @@ export const heldBack = signal(0);
 
 let pending: GatewayEvent[] = [];
 let isScheduled = false;
-let isLoaded = false;
 
-/** Loads the newest events once, and adds those of the stream. */
+/** Loads the newest events, also those since the last visit, and adds those of the stream. */
 export function startEventLog(): () => void {
-  if (!isLoaded) {
-    isLoaded = true;
-    void loadNewest();
-  }
+  void loadNewest();
   return onEvents((events) => {
     pending.push(...events);
     if (isScheduled) return;
@@ -46,7 +42,6 @@ async function loadNewest(): Promise<void> {
     merge(found);
   } catch {
     // The stream alone still works; the connection's state is shown by the shell.
-    isLoaded = false;
   }
 }
 
@@ -64,7 +59,9 @@ function show(): void {
 function merge(events: GatewayEvent[]): void {
   const known = new Set(eventLog.value.map(({ id }) => id));
   const added = events.filter(({ id }) => !known.has(id)).reverse();
-  if (added.length) eventLog.value = [...added, ...eventLog.value].slice(0, MAX_EVENTS);
+  if (!added.length) return;
+  const all = [...added, ...eventLog.value].sort((a, b) => Number(b.id) - Number(a.id));
+  eventLog.value = all.slice(0, MAX_EVENTS);
 }
 
 export function setPaused(value: boolean): void {

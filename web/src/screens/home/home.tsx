@@ -42,8 +42,17 @@ function Attention({ items }: { items: AttentionItem[] }) {
   if (!items.length) {
     return (
       <div class="verdict verdict-good">
-        <strong>Nothing needs you.</strong>
-        <span>No dead or failed jobs, open breakers, held plugins or broken schedules.</span>
+        {can('system:ro') && can('jobs:ro') ? (
+          <>
+            <strong>Nothing needs you.</strong>
+            <span>No dead or failed jobs, open breakers, held plugins or broken schedules.</span>
+          </>
+        ) : (
+          <>
+            <strong>Nothing that your token shows needs you.</strong>
+            <span>All of it takes the scopes jobs:ro and system:ro.</span>
+          </>
+        )}
       </div>
     );
   }

@@ -5,6 +5,9 @@ import { Elapsed, Time } from '../../components/time';
 import { shortId } from '../../format/text';
 import { Link } from '../../router/link';
 
+/** The beginning of a reason, which the other columns show. */
+const STEP_AND_JOB = /^step \S+ ended as \w+ \(job [^)]*\): /;
+
 const COLUMNS: Column<PipelineRun>[] = [
   {
     id: 'run',
@@ -43,7 +46,7 @@ const COLUMNS: Column<PipelineRun>[] = [
     cell: ({ failed_step, reason }) => (
       <span class="note" title={reason ?? ''}>
         {failed_step && <strong>{failed_step} </strong>}
-        {reason}
+        {reason?.replace(STEP_AND_JOB, '')}
       </span>
     ),
   },

@@ -15,6 +15,7 @@ import { Elapsed, Time } from '../../components/time';
 import { Timeline } from '../../components/timeline';
 import { report } from '../../components/toast';
 import { Link } from '../../router/link';
+import { withLinks } from '../job/why';
 import { graphOf, timelineOf } from './run-steps';
 
 const COLUMNS: Column<RunStep>[] = [
@@ -72,10 +73,7 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
       <section class={isFailed ? 'why why-bad' : 'why'} aria-labelledby="why">
         <h2 id="why">Why</h2>
         {isFailed && (
-          <p class="why-error">
-            {run.failed_step && `Step ${run.failed_step} failed: `}
-            {run.reason}
-          </p>
+          <p class="why-error">{withLinks(run.reason ?? `Step ${run.failed_step} failed.`)}</p>
         )}
         <Details
           entries={[

@@ -6,27 +6,18 @@ import type { PipelineRuns, Pipelines } from '../../api/types';
 import { Filters, SelectFilter } from '../../components/filters';
 import { Page } from '../../components/page';
 import { Empty, Loaded, MissingRoute } from '../../components/states';
+import { PERIODS, sinceOf } from '../../format/period';
 import { Link } from '../../router/link';
 import { currentQuery, queryValue, setQuery } from '../../router/router';
 import { RunTable } from './run-table';
 
 const STATES = ['running', 'succeeded', 'failed', 'skipped'];
 const PAGE_SIZE = 50;
-const HOUR_MS = 3_600_000;
-const PERIODS: Record<string, number> = {
-  'last hour': HOUR_MS,
-  'last 12 hours': 12 * HOUR_MS,
-  'last 24 hours': 24 * HOUR_MS,
-  'last 7 days': 168 * HOUR_MS,
-};
-
 export function Runs() {
-  const period = PERIODS[queryValue('period')];
   const address = withQuery('/pipeline-runs', {
     pipeline: queryValue('pipeline'),
     status: queryValue('status'),
-    // Whole minutes, so that the address does not change with every event.
-    since: period && new Date(floorMinute(Date.now() - period)).toISOString(),
+    since: sinceOf(queryValue('period')),
     before: queryValue('before'),
     limit: PAGE_SIZE,
   });
@@ -38,7 +29,7 @@ export function Runs() {
       <Filters>
         <SelectFilter name="pipeline" label="Pipeline" options={names} />
         <SelectFilter name="status" label="Status" options={STATES} />
-        <SelectFilter name="period" label="Started" options={Object.keys(PERIODS)} all="any time" />
+        <SelectFilter name="period" label="Started" options={PERIODS} all="any time" />
       </Filters>
       <Loaded resource={page} missing={<MissingRoute what="a list of pipeline runs" />}>
         {({ runs, cursor }) => (
@@ -50,10 +41,6 @@ export function Runs() {
       </Loaded>
     </Page>
   );
-}
-
-function floorMinute(milliseconds: number): number {
-  return Math.floor(milliseconds / 60_000) * 60_000;
 }
 
 function NoRuns() {

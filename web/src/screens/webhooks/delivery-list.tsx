@@ -14,21 +14,30 @@ import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
 import { notify, report } from '../../components/toast';
+import { PERIODS, sinceOf } from '../../format/period';
 import { countOf } from '../../format/text';
 import { queryValue, setQuery } from '../../router/router';
 
 type Delivery = Deliveries['deliveries'][number];
 
 const STATES = ['pending', 'delivered', 'failed', 'dead'];
+/** A failed delivery is attempted again; a dead one is not. */
+const WAITING = new Set(['pending', 'failed']);
 const RETRIABLE = new Set(['failed', 'dead']);
 
-function columns(open: (id: number) => void, retry: (row: Delivery) => void): Column<Delivery>[] {
+interface DeliveryActions {
+  open: (id: number) => void;
+  retry: (row: Delivery) => void;
+  discard: (row: Delivery) => void;
+}
+
+function columns(actions: DeliveryActions): Column<Delivery>[] {
   return [
     {
       id: 'delivery',
       title: 'Delivery',
       cell: ({ delivery_id, target_url }) => (
-        <button type="button" class="link" onClick={() => open(delivery_id)}>
+        <button type="button" class="link" onClick={() => actions.open(delivery_id)}>
           #{delivery_id} <span class="muted">{target_url}</span>
         </button>
       ),
@@ -51,7 +60,7 @@ function columns(open: (id: number) => void, retry: (row: Delivery) => void): Co
       title: 'Next',
       wide: true,
       cell: ({ next_retry_at, status }) =>
-        status === 'pending' ? <Time at={next_retry_at} relative /> : '–',
+        WAITING.has(status) ? <Time at={next_retry_at} relative /> : '–',
     },
     {
       id: 'error',
@@ -66,9 +75,16 @@ function columns(open: (id: number) => void, retry: (row: Delivery) => void): Co
       cell: (row) =>
         can('agents:rw') &&
         RETRIABLE.has(row.status) && (
-          <button type="button" onClick={() => retry(row)}>
-            Retry
-          </button>
+          <span class="row-actions">
+            <button type="button" onClick={() => actions.retry(row)}>
+              Retry
+            </button>
+            {row.status === 'dead' && (
+              <button type="button" class="danger-quiet" onClick={() => actions.discard(row)}>
+                Discard …
+              </button>
+            )}
+          </span>
         ),
     },
   ];
@@ -77,8 +93,10 @@ function columns(open: (id: number) => void, retry: (row: Delivery) => void): Co
 export function DeliveryList() {
   const [opened, setOpened] = useState<number | null>(null);
   const status = queryValue('status');
+  const since = sinceOf(queryValue('period'));
   const address = withQuery('/gateway/deliveries', {
     status,
+    since,
     webhook_id: queryValue('webhook_id'),
     before: queryValue('before'),
   });
@@ -88,13 +106,26 @@ export function DeliveryList() {
     await report(sent, 'The delivery is attempted again.');
     page.refetch();
   };
+  const discardOne = async ({ delivery_id }: Delivery) => {
+    const isSure = await ask({
+      title: `Discard delivery #${delivery_id}?`,
+      text: 'It is never sent. This cannot be undone.',
+      confirm: 'Discard it',
+      isDestructive: true,
+    });
+    if (!isSure) return;
+    const sent = post(path('gateway', 'deliveries', delivery_id, 'discard'));
+    await report(sent, 'The delivery is discarded.');
+    page.refetch();
+  };
   return (
     <>
       <Filters>
         <SelectFilter name="status" label="Status" options={STATES} />
+        <SelectFilter name="period" label="Attempted" options={PERIODS} all="any time" />
         <TextFilter name="webhook_id" label="Webhook" placeholder="number" />
         {can('agents:rw') && RETRIABLE.has(status) && (
-          <button type="button" onClick={() => retryAll(status, page.refetch)}>
+          <button type="button" onClick={() => retryAll(status, since, page.refetch)}>
             Retry all …
           </button>
         )}
@@ -108,7 +139,7 @@ export function DeliveryList() {
             {deliveries.length ? (
               <Table
                 rows={deliveries}
-                columns={columns(setOpened, retryOne)}
+                columns={columns({ open: setOpened, retry: retryOne, discard: discardOne })}
                 keyOf={({ delivery_id }) => delivery_id}
                 label="Deliveries"
               />
@@ -132,9 +163,13 @@ export function DeliveryList() {
   );
 }
 
-async function retryAll(status: string, onDone: () => void): Promise<void> {
+async function retryAll(
+  status: string,
+  since: string | undefined,
+  onDone: () => void,
+): Promise<void> {
   const send = (dryRun: boolean) =>
-    post<DeliveriesRetry>('/gateway/deliveries/retry', { status, dry_run: dryRun });
+    post<DeliveriesRetry>('/gateway/deliveries/retry', { status, since, dry_run: dryRun });
   try {
     const { count, deliveries } = await send(true);
     const isSure = await ask({

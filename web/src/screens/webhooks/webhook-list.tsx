@@ -63,7 +63,7 @@ function columns(onRemove: (webhook: Webhook) => void): Column<Webhook>[] {
 
 export function WebhookList() {
   const [isCreating, setCreating] = useState(false);
-  const list = useResource<Webhooks>(can('agents:ro') ? '/gateway/webhook-configs' : null);
+  const list = useResource<Webhooks>('/gateway/webhook-configs');
   const onRemove = async ({ id, source_identifier, event_type }: Webhook) => {
     const isSure = await ask({
       title: `Remove ${source_identifier} ${event_type}?`,
