@@ -21,7 +21,7 @@ COMPILED := env -u PYTHONDONTWRITEBYTECODE
 # Without processes and servers: what a change of a rule needs after each save.
 UNIT := tests/core tests/config tests/plugins tests/test_architecture.py tests/test_clock.py tests/test_files.py
 
-.PHONY: help run unit test lint types format check wheel bench docs torture lock clean web web-test web-check
+.PHONY: help run unit test lint types format check wheel bench docs torture lock clean web web-browser web-test web-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -103,6 +103,9 @@ $(WEB_READY): web/package.json web/package-lock.json
 web: $(READY) $(WEB_READY) ## build the dashboard into the package
 	@$(BIN)/python web/scripts/print_openapi.py > web/openapi.json
 	@cd web && npm run --silent types:api && npm run --silent build && npm run --silent check:size
+
+web-browser: ## install Debian's Chromium, for the browser tests (as root)
+	@apt-get install --yes --no-install-recommends chromium
 
 web-test: $(WEB_READY) ## run the unit tests of the dashboard; `make test` runs it in a browser
 	@cd web && npm test --silent

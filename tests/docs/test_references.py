@@ -82,7 +82,11 @@ def test_index_lists_every_page(index: Path, pages: list[Path]) -> None:
 def test_index_has_the_four_groups_of_the_folders() -> None:
     headings = re.findall(r"^## (.+)$", (DOCS / "README.md").read_text(encoding="utf-8"), re.M)
     assert [heading.lower() for heading in headings] == list(GROUPS)
-    assert {folder.name for folder in DOCS.iterdir() if folder.is_dir()} == {*GROUPS, "adr"}
+    assert {folder.name for folder in DOCS.iterdir() if folder.is_dir()} == {
+        *GROUPS,
+        "adr",
+        "images",
+    }
 
 
 def test_decision_records_have_the_usual_headings() -> None:

@@ -28,6 +28,8 @@ export interface GraphProps {
 const NODE_WIDTH = 164;
 const NODE_HEIGHT = 52;
 const MAX_TITLE = 21;
+/** A graph that is a little too wide is drawn smaller; a wider one scrolls. */
+const MIN_SCALE = 0.8;
 
 interface Point {
   x: number;
@@ -62,7 +64,11 @@ export function Graph({ nodes, edges, label }: GraphProps) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must take the keyboard.
     <section class="graph" tabIndex={0} aria-label={label}>
-      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
+      <svg
+        width={width}
+        viewBox={`0 0 ${width} ${height}`}
+        style={{ minWidth: `${width * MIN_SCALE}px` }}
+      >
         <title>{label}</title>
         <defs>
           <marker
@@ -84,7 +90,7 @@ export function Graph({ nodes, edges, label }: GraphProps) {
               d={drawPath(placeOf(from), placeOf(to), points)}
               marker-end="url(#arrow)"
             />
-            {text && <EdgeLabel to={placeOf(to)} text={text} />}
+            {text && <EdgeLabel from={placeOf(from)} to={placeOf(to)} text={text} />}
           </g>
         ))}
         {nodes.map((node) => (
@@ -95,10 +101,11 @@ export function Graph({ nodes, edges, label }: GraphProps) {
   );
 }
 
-/** In front of the box that the edge leads to. */
-function EdgeLabel({ to, text }: { to: Point; text: string }) {
+/** In front of the box that the edge leads to, on the side that the edge leaves free. */
+function EdgeLabel({ from, to, text }: { from: Point; to: Point; text: string }) {
+  const offset = to.y > from.y ? 18 : -10;
   return (
-    <text class="graph-label" x={to.x - NODE_WIDTH / 2 - 8} y={to.y - 8}>
+    <text class="graph-label" x={to.x - NODE_WIDTH / 2 - 8} y={to.y + offset}>
       {text}
     </text>
   );
