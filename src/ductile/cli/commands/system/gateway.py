@@ -14,7 +14,7 @@ from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, compile_config, read, write
 from ductile.cli.commands.system.progress import show_waiting
 from ductile.cli.options import PLUGIN, limit_option
-from ductile.errors import NotRunning, UsageError
+from ductile.errors import ConfigError, NotRunning, UsageError
 
 MAX_NOTE_LENGTH = 200
 
@@ -87,14 +87,20 @@ def status(context: CommandContext) -> None:
 
 def _list_checks(context: CommandContext, page: dict[str, Any]) -> dict[str, Any]:
     """Return `healthy` and `checks`, which scripts around the Go program read."""
-    config = str(context.target.loaded.settings.config_dir) if context.api_url is None else None
+    config = {"name": "config_load", "ok": True, "path": None, "detail": "configuration loaded"}
+    if context.api_url is None:
+        try:
+            config["path"] = str(context.target.loaded.settings.config_dir)
+        except ConfigError as error:
+            # The running gateway has an older one.
+            config |= {"ok": False, "detail": f"{error.message}; run: ductile config check"}
     sick = [
         row["name"] for row in page["plugins"] if row["health"] and not row["health"]["healthy"]
     ]
     refused = [row["name"] for row in page["plugins"] if row["state"] == "refused"]
     gateway = "a gateway is running" if page["running_gateway"] else "no gateway is running"
     checks = [
-        {"name": "config_load", "ok": True, "path": config, "detail": "configuration loaded"},
+        config,
         {"name": "state_db", "ok": True, "path": page["state_dir"], "detail": "ledger is readable"},
         {"name": "pid_lock", "ok": True, "path": page["state_dir"], "detail": gateway},
         {"name": "plugins_loaded", "ok": not refused, "detail": _name_all("refused", refused)},
