@@ -125,7 +125,7 @@ def test_a_plugin_cannot_read_the_environment_of_the_gateway_from_its_parent(plu
 
 def test_a_plugin_is_killed_for_memory_before_the_gateway(run, plugins):
     before = int(Path("/proc/self/oom_score_adj").read_text())
-    # The slot sets it when the process runs already.
+    # The slot sets it when the process has run for a moment.
     plugin = plugins.shell(f"""
 for i in $(seq 100); do
     [ "$(cat /proc/self/oom_score_adj)" -gt {before} ] && break

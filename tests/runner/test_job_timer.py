@@ -19,6 +19,9 @@ class FakeProcess:
         self.pid, self.stdout = 1, SimpleNamespace(closed=False)
         self._clock, self.sent = clock, []
 
+    def raise_oom_score(self):
+        pass
+
     def signal(self, number):
         self.sent.append((number, self._clock.now))
 

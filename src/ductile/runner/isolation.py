@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from functools import cache
 
 _PR_SET_DUMPABLE = 4
 _OOM_STEP = 500
@@ -39,6 +40,7 @@ def forbid_inspection() -> None:
         raise OSError(code, os.strerror(code))
 
 
+@cache
 def plugin_oom_score() -> bytes:
     """The value of `oom_score_adj` for plugins: above our own, so that the kernel kills them first
     where memory is short."""

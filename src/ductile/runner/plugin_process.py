@@ -8,7 +8,7 @@ import select
 import signal
 import time
 
-from ductile.runner import protocol, reaper
+from ductile.runner import isolation, protocol, reaper
 from ductile.runner.started_flags import NO_ENTRY, STARTED, StartedFlags
 
 # Python ignores SIGPIPE, and ignored signals stay ignored through exec. All signals are named by
@@ -136,6 +136,13 @@ class PluginProcess:
     def kill(self) -> None:
         reaper.signal_group(self.pid, signal.SIGKILL)
         reaper.send_signal(self.pid, signal.SIGKILL)
+
+    def raise_oom_score(self) -> None:
+        """Have the kernel kill it before us where memory is short.
+
+        Fails in the first moments of a program, while only root may do that: repeat it.
+        """
+        isolation.set_oom_score(self.pid, isolation.plugin_oom_score())
 
     def reap(self) -> int:
         """Wait for the leader, which has ended or was killed, kill all that it left behind, and

@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 
-from ductile.runner import isolation, protocol, reaper
+from ductile.runner import protocol, reaper
 from ductile.runner.channel import GatewayGone, SlotChannel
 from ductile.runner.plugin_process import SIGCHLD_ONLY, OutputPipe, PluginProcess
 from ductile.runner.started_flags import StartedFlags
@@ -73,6 +73,7 @@ class JobTimer:
         now = time.monotonic()
         if now >= self.reap_at:
             reaper.reap_orphans(self._process.pid)
+            self._process.raise_oom_score()
             self.reap_at = now + _REAP_EVERY
         if now >= self.kill_at:
             self._process.kill()
@@ -139,7 +140,6 @@ def serve(sock: socket.socket, lifeline: int, started_flags: StartedFlags | None
     # `PluginProcess.ends_within` waits for it. Plugins are spawned with an empty mask.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGCHLD_ONLY)
     channel = SlotChannel(sock, lifeline)
-    oom_score = isolation.plugin_oom_score()
     encoded_env = b""
     env: dict[bytes, bytes] = {}
     try:
@@ -155,7 +155,6 @@ def serve(sock: socket.socket, lifeline: int, started_flags: StartedFlags | None
                     env, encoded_env = protocol.decode_environment(request.env), request.env
                 process = _start(channel, request, env, started_flags)
                 if process is not None:
-                    isolation.set_oom_score(process.pid, oom_score)
                     _run(channel, request, process)
                 # Nothing of a large job is kept while the slot is idle.
                 del frame, request, process
@@ -227,6 +226,7 @@ def _wait_for_end(
     # Fast path: a short job ends before its pipes are full or a frame arrives.
     if process.stdin < 0 and process.ends_within(min(timer.seconds_to_wait(), _SHORT_JOB)):
         return
+    process.raise_oom_score()
     pidfd = os.pidfd_open(process.pid)
     try:
         _poll_until_end(channel, request, process, timer, pidfd)
