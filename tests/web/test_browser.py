@@ -95,6 +95,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "reconnect",
         "cross-site",
         "keyboard",
+        "revoke-token",
     ],
 )
 def test_scenario(scenario: str, gateway: DashboardGateway) -> None:

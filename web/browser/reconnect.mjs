@@ -11,11 +11,14 @@ await run(
     await api(page, '/plugin/quick/poll', {});
     await page.getByText('job.succeeded').first().waitFor();
 
+    // The page stays disconnected until the jobs have run: their events can only be resumed.
+    await page.route('**/events', (route) => route.abort());
     await ask('kill');
     await page.getByRole('alert').filter({ hasText: 'Disconnected' }).waitFor();
-    // Jobs that run before the page is connected again.
     await ask('start');
-    await ask('trigger');
+    const missed = await ask('trigger');
+    assert.equal(await page.locator(`.events a[href$="${missed}"]`).count(), 0);
+    await page.unroute('**/events');
     await page.getByText('Live', { exact: true }).waitFor({ timeout: 60_000 });
     await page.getByRole('alert').waitFor({ state: 'detached' });
 
@@ -23,6 +26,7 @@ await run(
     const wanted = notices.filter(({ topic }) => topic === 'jobs').length;
     const shown = () => page.locator('.events .event-type', { hasText: /^job\./ }).count();
     await until(shown, (count) => count === wanted, `${wanted} events are expected`);
+    assert.ok((await page.locator(`.events a[href$="${missed}"]`).count()) > 0);
     assert.ok(wanted > 3);
   },
   {
@@ -30,6 +34,7 @@ await run(
       'ERR_CONNECTION_REFUSED',
       'ERR_INCOMPLETE_CHUNKED_ENCODING',
       'ERR_CONNECTION_RESET',
+      'ERR_FAILED',
       'ERR_EMPTY_RESPONSE',
       'status of 503',
     ],

@@ -28,5 +28,6 @@ describe('router', () => {
     expect(matchPath('/jobs/:id', '/jobs/a%2Fb')).toEqual({ id: 'a/b' });
     expect(matchPath('/jobs/:id', '/jobs')).toBeNull();
     expect(matchPath('/jobs/:id', '/runs/1')).toBeNull();
+    expect(matchPath('/jobs/:id', '/jobs/%')).toBeNull();
   });
 });

@@ -64,8 +64,22 @@ export function matchPath(pattern: string, path: string): Record<string, string>
   const found: Record<string, string> = {};
   for (const [index, part] of wanted.entries()) {
     const value = given[index] ?? '';
-    if (part.startsWith(':')) found[part.slice(1)] = decodeURIComponent(value);
-    else if (part !== value) return null;
+    if (!part.startsWith(':')) {
+      if (part !== value) return null;
+      continue;
+    }
+    const decoded = decode(value);
+    if (decoded === null) return null;
+    found[part.slice(1)] = decoded;
   }
   return found;
+}
+
+/** Returns null for a text that is not a valid part of an address. */
+function decode(text: string): string | null {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
+  }
 }
