@@ -2401,10 +2401,10 @@ export interface components {
             parallelism?: number | null;
             path: string | null;
             protocol?: number;
-            /** @description Why it is not ready. */
+            /** @description Why it is not ready, or which of its circuit breakers are not closed. */
             reason: string | null;
             /** @enum {string} */
-            state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available";
+            state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available" | "missing";
             uses?: string | null;
             version?: string;
         };
@@ -2447,10 +2447,10 @@ export interface components {
             path: string | null;
             plugin_state: components["schemas"]["StoredState"] | null;
             protocol?: number;
-            /** @description Why it is not ready. */
+            /** @description Why it is not ready, or which of its circuit breakers are not closed. */
             reason: string | null;
             /** @enum {string} */
-            state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available";
+            state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available" | "missing";
             uses?: string | null;
             version?: string;
         };

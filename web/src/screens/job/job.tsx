@@ -94,7 +94,7 @@ function JobFacts({ job }: { job: Job }) {
     <Details
       entries={[
         ['Id', <span class="mono">{job.job_id}</span>],
-        ['Submitted by', job.submitted_by],
+        ['Submitted by', [job.submitted_by, job.submitter].filter(Boolean).join(' · ')],
         ['Created', <Time at={job.created_at} />],
         ['Started', job.started_at && <Time at={job.started_at} />],
         ['Ended', job.completed_at && <Time at={job.completed_at} />],
