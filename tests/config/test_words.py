@@ -13,7 +13,7 @@ from ductile.config.models.pipeline import KINDS, PipelineSettings
 from ductile.config.models.plugin import ScheduleSettings
 from ductile.core.delivery.signatures import PROVIDERS
 from ductile.core.pipelines.compile import MODES
-from ductile.core.pipelines.hooks import HOOKS
+from ductile.core.pipelines.hooks import HOOKS, RUN_HOOKS
 from ductile.core.pipelines.parse import StepKind
 from ductile.core.schedules.decide import CatchUp, IfRunning
 
@@ -40,6 +40,10 @@ def test_words_of_a_key_are_those_of_the_core(
     section: type[BaseModel], key: str, known: Iterable[str]
 ) -> None:
     assert set(words_of(section.model_fields[key].annotation)) == set(known)
+
+
+def test_lists_for_the_end_of_a_run_are_those_of_the_core() -> None:
+    assert set(RUN_HOOKS) <= set(PipelineSettings.model_fields)
 
 
 def test_kinds_of_steps_are_those_of_the_core() -> None:

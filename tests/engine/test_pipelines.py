@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -191,6 +192,32 @@ def test_removed_split_fails_the_instance_with_the_reason(site: Site) -> None:
         assert (found["status"], found["reason"]) == ("failed", lost)
         assert lost in read_reason(running, started.instance_id)
         assert lost in running.notice("pipeline.failed", started.instance_id).payload
+
+
+def test_on_failure_runs_with_the_files_of_the_failed_step(site: Site) -> None:
+    seen = site.folder / "seen.json"
+    save = f"""{PYTHON}
+request = json.load(sys.stdin)
+event = request["event"]["payload"]
+file = open(request["workspace_dir"] + "/file").read()
+json.dump([event["failed_step"], event["error"], event["payload"], file], open({str(seen)!r}, "w"))
+print(json.dumps({{"status": "ok", "result": "saved"}}))
+"""
+    fail = f"""{PYTHON}
+open(json.load(sys.stdin)["workspace_dir"] + "/file", "w").write("made")
+print(json.dumps({{"status": "error", "error": "no disk", "retry": False}}))
+"""
+    site.plugin("fail", fail)
+    site.plugin("save", save)
+    pipeline = {"name": "p", "on": "go", "workspace": True, "steps": [{"id": "x", "uses": "fail"}]}
+    site.settings["pipelines"] = [{**pipeline, "on_failure": [{"uses": "save"}]}]
+    with site.running() as running:
+        started = start(running)
+        assert wait_for_end(running, started.instance_id)["status"] == "failed"
+        until(seen.exists)
+        until(lambda: "(succeeded)" in read_reason(running, started.job_ids[0]))
+        assert "step step_1 of p.on_failure" in read_reason(running, started.job_ids[0])
+    assert json.loads(seen.read_text()) == ["x", "no disk", {}, "made"]
 
 
 def test_duplicate_pipeline_start_returns_the_existing_job(site: Site) -> None:

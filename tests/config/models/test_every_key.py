@@ -99,6 +99,9 @@ EVERY_KEY: dict[str, Any] = {
                 {"join": "always", "split": [{"steps": [{"uses": "a"}]}]},
                 {"relay": {"to": "a", "event": "b", "dedupe_key": "c", "with": {}, "baggage": {}}},
             ],
+            "on_failure": [{"uses": "a"}],
+            "on_success": [{"uses": "a"}],
+            "always": [{"uses": "a"}],
         }
     ],
     "api": {

@@ -87,6 +87,16 @@ def test_on_hook(config_dir: ConfigDir) -> None:
     assert config_dir.load(text).settings.pipelines[0].on_hook == "job.failed"
 
 
+@pytest.mark.parametrize("key", ["on_failure", "on_success", "always"])
+def test_steps_for_the_end_of_a_run(config_dir: ConfigDir, key: str) -> None:
+    text = "pipelines: [{{name: a, on: e, steps: [{{uses: p}}], {}: [{}]}}]"
+    [pipeline] = config_dir.load(text.format(key, "{uses: n, with: {x: 1}}")).settings.pipelines
+    [step] = getattr(pipeline, key)
+    assert (step.uses, step.with_) == ("n", {"x": 1})
+    problem = only(config_dir.load_errors(text.format(key, "")))
+    assert f"{key} must not be empty" in problem.message
+
+
 @pytest.mark.parametrize("trigger", ["max_depth: 1", "on: a, on-hook: job.failed"])
 def test_pipeline_has_exactly_one_trigger(config_dir: ConfigDir, trigger: str) -> None:
     problem = only(

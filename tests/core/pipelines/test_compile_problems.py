@@ -103,6 +103,21 @@ A = {"uses": "a"}
             "there is no first step",
         ),
         (pipeline(*[A] * 21), P, "21 hops"),
+        (pipeline(A, on_failure=[]), (*P, "on_failure"), "at least one step"),
+        (pipeline(A, always=[{"uses": "nope"}]), (*P, "always", 0, "uses"), "unknown plugin"),
+        (pipeline(A, on_success=[{"call": "x"}]), (*P, "on_success", 0, "call"), "no such"),
+        (pipeline(A, always=[A] * 21), (*P, "always"), "21 hops, more than 20; shorten it"),
+        (
+            pipeline(A, always=[A, {"id": "x", **A, "on_events": {"e": ["x"]}}]),
+            (*P, "always", 1),
+            "never reached",
+        ),
+        (
+            pipeline(A, always=[{"id": "x", **A}, {"id": "x", **A}]),
+            (*P, "always", 1, "id"),
+            "has this id",
+        ),
+        (pipeline(A, name="p" * 250, always=[A]), (*P, "always"), "name is too long"),
     ],
 )  # fmt: skip
 def test_a_bad_pipeline_is_refused_where_it_is_bad(raw, path, part):
@@ -117,6 +132,23 @@ def test_an_unknown_instance_is_refused_where_instances_are_known():
 
 def test_two_pipelines_of_one_name_are_refused():
     refused(("pipelines", 1, "name"), "another pipeline", pipeline(A), pipeline(A))
+    refused(("pipelines", 1, "name"), "another pipeline", pipeline(A, always=[A]), pipeline(A))
+    twice = pipeline(A, always=[A]), pipeline(A, always=[A])
+    refused(("pipelines", 1, "name"), "another pipeline", *twice)
+
+
+def test_a_pipeline_with_the_name_of_a_handler_is_refused():
+    named, handled = pipeline(A, name="p.always"), pipeline(A, always=[A])
+    refused(("pipelines", 1, "always"), "another pipeline", named, handled)
+    refused(("pipelines", 1, "name"), "another pipeline", handled, named)
+
+
+def test_a_handler_that_loops_is_refused():
+    loop = [
+        {"id": "x", **A, "on_events": {"e": ["y"]}},
+        {"id": "y", **A, "on_events": {"e": ["y"]}},
+    ]
+    refused((*P, "on_failure"), "start them as another pipeline", pipeline(A, on_failure=loop))
 
 
 def test_pipelines_that_call_each_other_are_refused_with_the_circle():

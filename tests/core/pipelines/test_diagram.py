@@ -71,6 +71,12 @@ def test_a_flowchart_has_a_shape_a_node_and_an_arrow_a_way():
     )
 
 
+def test_trigger_of_a_handler_names_its_pipeline():
+    raw = {"name": "p", "on": "go", "steps": [{"uses": "a"}], "on_failure": [{"uses": "b"}]}
+    drawn = tree(compiled(raw).pipelines["p.on_failure"])
+    assert drawn == "p.on_failure (on-hook run.failed from p)\n└─ step_1: b.handle\n"
+
+
 @settings(max_examples=50, deadline=None)
 @given(steps_strategy())
 def test_every_node_is_drawn_once(steps):

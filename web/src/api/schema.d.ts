@@ -2300,6 +2300,8 @@ export interface components {
         Pipeline: {
             drawing: string;
             execution_mode: string;
+            /** @description The pipeline whose `on_failure`, `on_success` or `always` it is. */
+            from_pipeline: string | null;
             from_plugin: string | null;
             if: string | null;
             max_depth: number | null;
@@ -2374,6 +2376,8 @@ export interface components {
         /** @description A pipeline. */
         PipelineSummary: {
             execution_mode: string;
+            /** @description The pipeline whose `on_failure`, `on_success` or `always` it is. */
+            from_pipeline: string | null;
             from_plugin: string | null;
             if: string | null;
             max_depth: number | null;

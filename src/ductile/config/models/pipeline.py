@@ -138,10 +138,20 @@ class PipelineSettings(Section):
         description="Give its jobs a workspace; default: `service.workspaces`.",
     )
     steps: tuple[StepSettings, ...] = Field(description="Steps, in order.")
+    on_failure: tuple[StepSettings, ...] | None = Field(
+        default=None, description="Steps that run once when a run has failed."
+    )
+    on_success: tuple[StepSettings, ...] | None = Field(
+        default=None, description="Steps that run once when a run has succeeded."
+    )
+    always: tuple[StepSettings, ...] | None = Field(
+        default=None, description="Steps that run once when a run has failed or succeeded."
+    )
 
     @classmethod
     def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         if ("on" in data) + ("on-hook" in data) + ("on_hook" in data) != 1:
             yield "a pipeline needs exactly one of on and on-hook"
-        if data.get("steps") in ([], ()):
-            yield "steps must not be empty"
+        for key in ("steps", "on_failure", "on_success", "always"):
+            if data.get(key) in ([], ()):
+                yield f"{key} must not be empty"

@@ -2,7 +2,8 @@
 
 A compiled pipeline is a map from step paths to nodes, and the path of the first. `call` and
 `steps` are inlined; a `split` is a node that opens a scope; an `if` on a step is a switch node
-before it. A job's (pipeline, step path) is enough to find the steps that follow.
+before it. A job's (pipeline, step path) is enough to find the steps that follow. `on_failure`,
+`on_success` and `always` become pipelines of their own, which the end of a run starts.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from math import inf
 from types import MappingProxyType
 
 from ductile._fast_dataclass import dataclass
-from ductile.core.jobs.limits import MAX_HOPS
+from ductile.core.jobs.limits import LONGEST_NAME, MAX_HOPS, fits
 from ductile.core.pipelines.conditions import Condition, compile_condition, evaluate, roots
 from ductile.core.pipelines.graph import Node, NodeKind
-from ductile.core.pipelines.hooks import HOOKS
+from ductile.core.pipelines.hooks import HOOKS, RUN_HOOKS
 from ductile.core.pipelines.link import Authored, Linked, link
 from ductile.core.pipelines.parse import Known, Step, StepKind, read_steps, walk
 from ductile.core.values.json_values import Failure, StepValues, shorten
@@ -35,6 +36,8 @@ class Pipeline:
     on: str | None
     hook: str | None
     from_plugin: str | None
+    from_pipeline: str | None
+    """For the steps of an `on_failure`, `on_success` or `always`: the pipeline that has them."""
     condition: Condition | None
     execution_mode: str
     timeout: Json
@@ -113,7 +116,9 @@ def compile_pipelines(
     """
     known = Known(plugins, instances)
     headers = [
-        _Header(item, ("pipelines", index), known, sources) for index, item in enumerate(raw)
+        header
+        for index, item in enumerate(raw)
+        for header in _headers(item, ("pipelines", index), known, sources)
     ]
     authored: dict[str, Authored] = {}
     for header in headers:
@@ -147,9 +152,17 @@ def compile_pipelines(
 class _Header:
     """The settings of a pipeline without its steps."""
 
-    def __init__(self, raw: Json, at: Path, known: Known, sources: frozenset[str]) -> None:
+    def __init__(
+        self,
+        raw: Json,
+        at: Path,
+        known: Known,
+        sources: frozenset[str],
+        from_pipeline: str | None = None,
+    ) -> None:
         self.problems: list[Problem] = []
         self.at = at
+        self.from_pipeline = from_pipeline
         if not isinstance(raw, Mapping):
             self.report((), "a pipeline must be a mapping", raw)
             raw = {}
@@ -160,7 +173,8 @@ class _Header:
         self.condition = self.read_condition()
         self.mode: str = self.raw.get("execution_mode", MODES[0])
         self.author_depth = self.raw.get("max_depth")
-        steps = read_steps(self.raw.get("steps"), (*at, "steps"), known, self.problems)
+        steps_at = at if from_pipeline is not None else (*at, "steps")
+        steps = read_steps(self.raw.get("steps"), steps_at, known, self.problems)
         self.authored = Authored.of(self.name, at, steps)
         self.check(known, sources)
 
@@ -207,6 +221,20 @@ class _Header:
         return compiled
 
     def check(self, known: Known, sources: frozenset[str]) -> None:
+        if self.from_pipeline is None:
+            self.check_header(known, sources)
+        elif not fits(self.name, LONGEST_NAME):
+            message = "the name is too long: the runs of these steps are named after the pipeline"
+            allowed = (f"at most {LONGEST_NAME} bytes",)
+            self.report((), message, self.name, allowed)
+        seen: set[str] = set()
+        for step in (step for step in walk(self.authored.steps) if step.named):
+            if step.id in seen:
+                message = "another step in the pipeline has this id"
+                self.problems.append(Problem(message, (*step.at, "id"), found=shorten(step.id)))
+            seen.add(step.id)
+
+    def check_header(self, known: Known, sources: frozenset[str]) -> None:
         if "name" not in self.raw:
             self.report(("name",), "a pipeline needs a name")
         elif "/" in self.name or self.name in (".", ".."):
@@ -228,12 +256,6 @@ class _Header:
         depth = self.author_depth
         if depth is not None and (type(depth) is not int or depth < 0):
             self.report(("max_depth",), "must be a whole number; 0 means no limit", depth)
-        seen: set[str] = set()
-        for step in (step for step in walk(self.authored.steps) if step.named):
-            if step.id in seen:
-                message = "another step in the pipeline has this id"
-                self.problems.append(Problem(message, (*step.at, "id"), found=shorten(step.id)))
-            seen.add(step.id)
 
     def compiled(self, linked: Linked, longest: int | None) -> Pipeline:
         return Pipeline(
@@ -242,6 +264,7 @@ class _Header:
             on=self.on,
             hook=self.hook,
             from_plugin=self.from_plugin,
+            from_pipeline=self.from_pipeline,
             condition=self.condition,
             execution_mode=self.mode,
             timeout=self.raw.get("timeout"),
@@ -253,14 +276,33 @@ class _Header:
         )
 
 
+def _headers(raw: Json, at: Path, known: Known, sources: frozenset[str]) -> Iterator[_Header]:
+    """The pipeline, and its steps for the end of a run as pipelines that a hook starts."""
+    pipeline = _Header(raw, at, known, sources)
+    yield pipeline
+    for key, hook in RUN_HOOKS.items():
+        if key in pipeline.raw:
+            own = {
+                "name": f"{pipeline.name}.{key}",
+                "on-hook": hook,
+                "timeout": pipeline.raw.get("timeout"),
+                "workspace": pipeline.raw.get("workspace"),
+                "steps": pipeline.raw[key],
+            }
+            yield _Header(own, (*at, key), known, sources, pipeline.name)
+
+
 def _duplicates(headers: Iterable[_Header]) -> Iterator[Problem]:
-    seen: set[str] = set()
+    seen: dict[str, _Header] = {}
     for header in headers:
-        if header.name in seen:
+        other = seen.get(header.name)
+        # Two pipelines with one name are reported once, not again for each of their lists.
+        if other is not None and not (header.from_pipeline and other.from_pipeline):
             message = "another pipeline has this name"
-            yield Problem(message, (*header.at, "name"), found=shorten(header.name))
+            at = header.at if header.from_pipeline else (*header.at, "name")
+            yield Problem(message, at, found=shorten(header.name))
         if header.name:
-            seen.add(header.name)
+            seen.setdefault(header.name, header)
 
 
 def _sound(pipelines: Mapping[str, Authored], problems: Iterable[Problem]) -> dict[str, Authored]:
@@ -380,8 +422,10 @@ def _too_long(header: _Header, longest: int | None, max_hops: int) -> Iterator[P
                 message, (*header.at, "max_depth"), found=found, severity=Severity.WARNING
             )
     elif longest is None:
-        message = "its steps can loop through on_events; set max_depth to limit them"
+        advice = "start them as another pipeline" if header.from_pipeline else "set max_depth"
+        message = f"its steps can loop through on_events; {advice} to limit them"
         yield Problem(message, header.at)
     elif longest > max_hops:
-        message = f"its longest path has {longest} hops, more than {max_hops}; set max_depth"
+        advice = "shorten it" if header.from_pipeline else "set max_depth"
+        message = f"its longest path has {longest} hops, more than {max_hops}; {advice}"
         yield Problem(message, header.at)

@@ -79,7 +79,8 @@ def _label(node: Node) -> str:
 
 def _trigger(pipeline: Pipeline) -> str:
     cause = f"on {pipeline.on}" if pipeline.on else f"on-hook {pipeline.hook}"
-    source = f" from {pipeline.from_plugin}" if pipeline.from_plugin else ""
+    name = pipeline.from_plugin or pipeline.from_pipeline
+    source = f" from {name}" if name else ""
     condition = f", if {pipeline.condition}" if pipeline.condition else ""
     return cause + source + condition
 

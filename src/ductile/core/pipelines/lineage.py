@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.pipelines.baggage import Origin, control, depth_at
-from ductile.core.pipelines.hooks import RootEnd
+from ductile.core.pipelines.hooks import RootEnd, RunEnd
 from ductile.core.pipelines.intents import JoinStep
 from ductile.model import Event, Json, SubmittedBy
 
@@ -110,3 +110,10 @@ class InstanceCause:
     def hook(cls, end: RootEnd, event: Event) -> InstanceCause:
         origin = Origin(end.plugin, event.type, event.event_id, end.job_id, SubmittedBy.HOOK)
         return cls(end.plugin, origin.as_json(), {})
+
+    @classmethod
+    def run(cls, end: RunEnd, event: Event) -> InstanceCause:
+        """The origin of that run's chain, or the run's end if the chain has none."""
+        job_id = end.last_job_id
+        origin = Origin(None, event.type, event.event_id, job_id, SubmittedBy.HOOK.value)
+        return cls(None, end.origin or origin.as_json(), {})

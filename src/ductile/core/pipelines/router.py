@@ -25,7 +25,7 @@ The life of a pipeline job:
    `router.join(...)` into the scope above with `join_of` set, entering with the row that entered
    the split; if the next step no longer exists (`unrouted`), mark it failed with that reason.
    `EndedJob` needs all jobs of the scope and of its inner scopes, in the order of the queue. When
-   a root job ends, `router.hooks`.
+   a root job ends, `router.hooks`; when a pipeline instance ends, `router.handlers`.
 
 Producers: `arrive` for an external event (webhook, relay, `handle` by an operator), `start` for a
 pipeline by name. Everything here is pure; ids and times are arguments.
@@ -44,7 +44,15 @@ from ductile.core.jobs.limits import MAX_HOPS
 from ductile.core.pipelines.baggage import depth_at, depth_limit
 from ductile.core.pipelines.compile import Compiled, Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
-from ductile.core.pipelines.hooks import RootEnd, hook_payload, hook_signals
+from ductile.core.pipelines.hooks import (
+    RUN_HOOKS,
+    RootEnd,
+    RunEnd,
+    hook_payload,
+    hook_signals,
+    run_payload,
+    run_signals,
+)
 from ductile.core.pipelines.intents import (
     Intent,
     JoinStep,
@@ -62,6 +70,7 @@ from ductile.model import CORE_PREFIX, Event, Json, SubmittedBy
 
 JOINED = "ductile.split.joined"
 _JOIN_SOURCE = f"{CORE_PREFIX}join"
+_RUN_SOURCE = f"{CORE_PREFIX}run"
 
 _Index = Mapping[tuple[str, str], tuple[str, ...]]
 
@@ -77,6 +86,8 @@ class Router:
     """(event type, emitting plugin or empty for any) to pipelines."""
     hook_triggers: _Index
     """(hook, plugin or empty for any) to pipelines."""
+    run_triggers: _Index
+    """(hook, pipeline whose run has ended) to pipelines."""
     max_hops: int = MAX_HOPS
 
     def node(self, pipeline: str, step_path: str) -> Node | None:
@@ -154,6 +165,25 @@ class Router:
             for signal, event_id in zip(hook_signals(end), event_ids, strict=False)
         )
         return _gathered(item for event in events for item in self._hooked(end, event))
+
+    def has_handlers(self, pipeline: str) -> bool:
+        """Whether the end of a run of this pipeline can start steps."""
+        return any((hook, pipeline) in self.run_triggers for hook in RUN_HOOKS.values())
+
+    def handlers(self, end: RunEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
+        """The steps that the end of a run starts, as instances; two ids are needed.
+
+        They begin one hop after the run began, so that a loop through their events ends at the hop
+        limit, and a long run does not use up their hops.
+        """
+        payload, intents = run_payload(end), list[Intent]()
+        for signal, event_id in zip(run_signals(end), event_ids, strict=True):
+            event = Event(signal, payload, None, _RUN_SOURCE, now, event_id)
+            entry = Entry(event, end.last_job_id, end.first_hop + 1, submitted_by=SubmittedBy.HOOK)
+            cause = InstanceCause.run(end, event)
+            for name in self.run_triggers.get((signal, end.pipeline), ()):
+                intents.append(self._instance(self.pipelines[name], entry, cause))
+        return Routing(tuple(intents))
 
     def join(
         self, scope: SplitScope, ended: Sequence[EndedJob], *, now: datetime, event_id: str
@@ -245,7 +275,8 @@ class Router:
             children,
             cause.baggage,
             first_hop=entry.hops,
-            has_context=entry.submitted_by is not SubmittedBy.HOOK,
+            has_context=pipeline.from_pipeline is not None
+            or entry.submitted_by is not SubmittedBy.HOOK,
             depth_is_computed=pipeline.author_depth is None,
         )
 
@@ -334,12 +365,18 @@ def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS)
         by_route.setdefault((route.source, route.event_type), []).append(route.to)
     triggers: dict[tuple[str, str], list[str]] = {}
     hooks: dict[tuple[str, str], list[str]] = {}
+    runs: dict[tuple[str, str], list[str]] = {}
     for pipeline in compiled.pipelines.values():
-        index = hooks if pipeline.hook else triggers
-        key = (pipeline.hook or pipeline.on or "", pipeline.from_plugin or "")
-        index.setdefault(key, []).append(pipeline.name)
+        index = runs if pipeline.from_pipeline else hooks if pipeline.hook else triggers
+        source = pipeline.from_pipeline or pipeline.from_plugin or ""
+        index.setdefault((pipeline.hook or pipeline.on or "", source), []).append(pipeline.name)
     return Router(
-        compiled.pipelines, _frozen(by_route), _frozen(triggers), _frozen(hooks), max_hops
+        compiled.pipelines,
+        _frozen(by_route),
+        _frozen(triggers),
+        _frozen(hooks),
+        _frozen(runs),
+        max_hops,
     )
 
 

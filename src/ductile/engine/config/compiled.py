@@ -248,7 +248,7 @@ def _tx_config(settings: Settings, router: Router) -> TxConfig:
 
 def _workspaces(settings: Settings, router: Router) -> Workspaces:
     service = settings.service
-    own = {pipeline.name: pipeline.workspace for pipeline in settings.pipelines}
+    own = {name: pipeline.workspace for name, pipeline in router.pipelines.items()}
 
     def wanted(pipeline: str) -> bool:
         chosen = own.get(pipeline)

@@ -49,6 +49,7 @@ def _summarize(pipeline: Pipeline) -> dict[str, Any]:
         "on": pipeline.on,
         "on_hook": pipeline.hook,
         "from_plugin": pipeline.from_plugin,
+        "from_pipeline": pipeline.from_pipeline,
         "if": str(pipeline.condition) if pipeline.condition else None,
         "execution_mode": pipeline.execution_mode,
         "timeout": pipeline.timeout,

@@ -39,6 +39,7 @@ def _describe_route(pipeline: Pipeline) -> dict[str, Any]:
             "event_type": pipeline.on,
             "hook": pipeline.hook,
             "source_plugin": pipeline.from_plugin,
+            "source_pipeline": pipeline.from_pipeline,
         },
         "if": str(pipeline.condition) if pipeline.condition else None,
         "entry": pipeline.entry,

@@ -7,7 +7,7 @@ event that starts jobs, because some of those end at once. One loop works throug
   the scope that it belongs to;
 - a **scope** that has no queued or running job and no open child ends. A split that ended well
   continues with its join, exactly once; if the join cannot be routed, the split has failed. The
-  scope around it is next;
+  scope around it is next. A pipeline instance starts its `on_failure`, `on_success` and `always`;
 - **intents** become jobs and scopes. Jobs over a limit end at once, instances whose jobs were all
   deduplicated are skipped, and a scope that opened without a job closes.
 
@@ -31,10 +31,10 @@ from ductile.core.pipelines.intents import Intent, JoinStep
 from ductile.core.pipelines.join import EndedJob
 from ductile.core.pipelines.lineage import SplitScope
 from ductile.core.schedules.breaker import Result
-from ductile.model import Job, JobStatus, Notice, SubmittedBy
+from ductile.model import Job, JobStatus, Notice, RunStatus, SubmittedBy
 from ductile.store import breakers, notices
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import read, scopes, spawn
+from ductile.store.jobs import read, runs, scopes, spawn
 from ductile.store.jobs.scopes import ScopeRow
 from ductile.store.jobs.spawn import Spawned, SpawnPoint
 from ductile.store.tx_config import TxConfig
@@ -217,13 +217,27 @@ class _Closing:
         if failure is not None and not (scope.split and scope.join_always):
             reason = scopes.describe_failure(*failure[:5])
             scopes.end_scope(self._tx, scope, "failed", self._now, reason=reason)
+            work += self._start_handlers(scope, RunStatus.FAILED, reason)
         elif scope.split:
             work += self._join(scope)
         else:
             scopes.end_scope(self._tx, scope, "ended", self._now)
+            work += self._start_handlers(scope, RunStatus.SUCCEEDED)
         if scope.parent_id is not None:
             work.append(_ScopeCheck(scope.parent_id))
         return work
+
+    def _start_handlers(
+        self, scope: ScopeRow, status: RunStatus, reason: str | None = None
+    ) -> list[_Work]:
+        """Start `on_failure`, `on_success` and `always` of a run that has just ended."""
+        router = self._tx_config.router
+        if scope.split or not router.has_handlers(scope.pipeline):
+            return []
+        end = runs.describe_end(self._tx, scope, status, reason)
+        event_ids = [self._ids.next() for _ in range(2)]
+        intents = router.handlers(end, now=self._now, event_ids=event_ids).intents
+        return [_Spawn(intents, SpawnPoint())]
 
     def _join(self, scope: ScopeRow) -> list[_Work]:
         """End the split and continue in the scope around it, by an event with this scope's id."""

@@ -9,8 +9,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from ductile.clock import to_text
+from ductile.core.pipelines.baggage import control
+from ductile.core.pipelines.hooks import RunEnd
+from ductile.core.pipelines.step_io import entered_payload
 from ductile.model import JobStatus, RunStatus
 from ductile.store.engines.api import Tx
+from ductile.store.jobs.scopes import ScopeRow
 
 STATUSES = {
     RunStatus.RUNNING: "open",
@@ -72,6 +76,30 @@ def list_runs(
 def find_run(tx: Tx, run_id: str) -> dict[str, Any] | None:
     rows = tx.dicts("run", id=run_id)
     return rows[0] if rows else None
+
+
+def describe_end(tx: Tx, scope: ScopeRow, status: RunStatus, reason: str | None) -> RunEnd:
+    """What the handlers of a run receive; `reason` is that of its scope.
+
+    The failed job is one that made the run fail, not one of a split that was joined regardless.
+    """
+    job = next(iter(tx.dicts("end_of_run", id=scope.id)), None) or {}
+    stored = tx.one("context", id=scope.context_id or "")
+    own = control(orjson.loads(stored[0])) if stored else {}
+    failed_job_id = job.get("failed_job_id") if status is RunStatus.FAILED else None
+    first_hop = own.get("route_first_hop")
+    return RunEnd(
+        scope.id,
+        scope.pipeline,
+        status,
+        first_hop=job.get("first_hop", 0) if first_hop is None else first_hop,
+        last_job_id=failed_job_id or job.get("last_job_id"),
+        payload=entered_payload(job["command"], orjson.loads(job["payload"])) if job else {},
+        origin=own.get("origin"),
+        failed_job_id=failed_job_id,
+        failed_step=job["failed_step"] if failed_job_id else None,
+        error=job["error"] if failed_job_id else reason,
+    )
 
 
 def find_key_jobs(tx: Tx, run_ids: Sequence[str]) -> dict[str, KeyJobs]:

@@ -36,6 +36,24 @@ SELECT found.run, first.id, first.parent_job_id, first.submitted_by, failed.id, 
 FROM found JOIN job_queue first ON first.seq = found.first
 LEFT JOIN job_queue failed ON failed.seq = found.failed;
 
+-- name: end_of_run
+-- The first job of a run, its last, and the first failed one outside of splits that did not fail.
+WITH RECURSIVE inside(id, failed) AS (
+  SELECT id, 1 FROM scopes WHERE id = :id
+  UNION ALL
+  SELECT s.id, CASE WHEN s.status = 'failed' THEN inside.failed ELSE 0 END
+  FROM scopes s JOIN inside ON s.parent_id = inside.id
+), found(first, last, failed) AS (
+  SELECT min(j.seq), max(j.seq),
+         min(CASE WHEN inside.failed = 1 AND j.status IN ('failed', 'dead', 'timed_out')
+                  THEN j.seq END)
+  FROM inside JOIN job_queue j ON j.scope_id = inside.id
+)
+SELECT first.hops AS first_hop, first.command, first.payload, last.id AS last_job_id,
+       failed.id AS failed_job_id, failed.step_path AS failed_step, failed.last_error AS error
+FROM found JOIN job_queue first ON first.seq = found.first JOIN job_queue last ON last.seq = found.last
+LEFT JOIN job_queue failed ON failed.seq = found.failed;
+
 -- name: steps_of_run
 -- The first jobs of a run with small payloads and responses, and the end of the last attempt's log.
 WITH RECURSIVE inside(id) AS (

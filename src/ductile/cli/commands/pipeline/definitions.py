@@ -56,7 +56,8 @@ def _show_list(page: Json) -> None:
 
 def _trigger(row: Json) -> str:
     cause = f"on {row['on']}" if row["on"] else f"on-hook {row['on_hook']}"
-    source = f" from {row['from_plugin']}" if row["from_plugin"] else ""
+    name = row["from_plugin"] or row["from_pipeline"]
+    source = f" from {name}" if name else ""
     return f"{cause}{source}{', if ' + row['if'] if row['if'] else ''}"
 
 

@@ -18,6 +18,8 @@ class PipelineSummaryModel(ResponseModel):
     """The event type that starts it."""
     on_hook: str | None
     from_plugin: str | None
+    from_pipeline: str | None
+    """The pipeline whose `on_failure`, `on_success` or `always` it is."""
     if_: str | None = Field(alias="if")
     execution_mode: str
     timeout: float | None
@@ -60,6 +62,8 @@ class PipelineModel(ResponseModel):
     """The event type that starts it."""
     on_hook: str | None
     from_plugin: str | None
+    from_pipeline: str | None
+    """The pipeline whose `on_failure`, `on_success` or `always` it is."""
     if_: str | None = Field(alias="if")
     execution_mode: str
     timeout: float | None
