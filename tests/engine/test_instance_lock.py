@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ductile.engine import gateway
 from ductile.engine.instance_lock import (
     InstanceLock,
     LockHolder,
@@ -215,3 +216,51 @@ def test_files_of_a_gateway_are_private(site: Site) -> None:
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in site.state.iterdir()}
         assert set(modes.values()) == {0o600}
         assert stat.S_IMODE(site.state.stat().st_mode) == 0o700
+
+
+def test_removed_lock_file_is_locked_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "LOCK_CHECK_SECONDS", 0.02)
+    path = site.state / "ductile.lock"
+    with site.running() as running:
+        path.unlink()
+        until(lambda: find_holder(site.state) == LockHolder(os.getpid(), is_gateway=True))
+        with pytest.raises(Locked, match=f"pid {os.getpid()}"):
+            InstanceLock(site.state).acquire(wait=0)
+        assert running.gateway.failure is None
+    assert find_holder(site.state) is None
+
+
+def test_gateway_stops_if_another_process_has_its_lock(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "LOCK_CHECK_SECONDS", 0.02)
+    path = site.state / "ductile.lock"
+    with site.running() as running:
+        other = path.with_name("other")
+        descriptor = os.open(other, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        other.rename(path)
+        until(lambda: running.gateway.failure is not None)
+        assert "two gateways" in str(running.gateway.failure)
+        assert running.gateway.stopping.is_set()
+    os.close(descriptor)
+
+
+def test_lock_on_a_file_that_was_removed_meanwhile_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = InstanceLock(tmp_path)
+    open_file = lock._open
+    opened = []
+
+    def open_and_remove() -> int:
+        opened.append(open_file())
+        if len(opened) == 1:
+            lock.path.unlink()
+        return opened[-1]
+
+    monkeypatch.setattr(lock, "_open", open_and_remove)
+    lock.acquire(wait=0)
+    assert len(opened) == 2
+    assert find_holder(tmp_path) == LockHolder(os.getpid(), is_gateway=False)
+    lock.release()

@@ -386,3 +386,18 @@ def contents(path: Path) -> dict[str, list[Any]]:
     }
     connection.close()
     return found
+
+
+def test_wal_without_its_database_is_kept(site: Site, copy: Path) -> None:
+    """It has the newest commits; a gateway does not start on it, but a restore may replace it."""
+    ledger = site.state / "state.db"
+    ledger.unlink()
+    wal = ledger.with_name("state.db-wal")
+    wal.write_bytes(b"the newest commits")
+    with pytest.raises(LedgerError, match="newest commits"), site.opened():
+        pass
+    done = restore_copy(site, copy)
+    assert done.kept is not None
+    assert Path(f"{done.kept}-wal").read_bytes() == b"the newest commits"
+    with site.running() as running:
+        assert running.run("echo")["status"] == "succeeded"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 from ductile.clock import Clock, Entropy
@@ -52,6 +53,7 @@ LEDGER_TIMEOUT = 10.0
 """Seconds that a stop waits for the ledger to answer the threads that write to it."""
 LATER_WORKERS = 64
 """Number of workers for which the started log has room, although fewer run at the start."""
+LOCK_CHECK_SECONDS = 2.0
 LEASE_LOST_GRACE = 2.0
 """Shorter than other cancellations: another node may be about to start the same job."""
 
@@ -186,6 +188,7 @@ class Gateway(Services):
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.reminders.tick,
             "health": self.health.tick,
+            "lock": self._keep_lock,
             **{name: worker.tick for name, worker in self.outbox_workers.items()},
         }
         if not self.is_only_writer:
@@ -203,6 +206,13 @@ class Gateway(Services):
     def _wake_outboxes(self) -> None:
         for name in self.outbox_workers:
             self.loops.wake(name)
+
+    def _keep_lock(self, _now: datetime) -> float:
+        """Stop if the lock file was replaced by one that another process has locked."""
+        if not self._lock.keep():
+            reason = f"another process has locked {self._lock.path}, which was removed"
+            raise LedgerBroken(f"{reason}; two gateways must not use one ledger")
+        return LOCK_CHECK_SECONDS
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:

@@ -25,6 +25,9 @@ class InstanceLock:
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / NAME
         self.fd = -1
+        self._for_gateway = False
+        self._replaced: list[int] = []
+        """Descriptors of removed lock files."""
 
     def acquire(self, wait: float = WAIT_SECONDS, *, for_gateway: bool = False) -> None:
         """Take the lock or raise `Locked`.
@@ -36,16 +39,51 @@ class InstanceLock:
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                if self._is_at_path(fd):
+                    break
+                # The file was removed meanwhile: a lock on it excludes no other process.
+                os.close(fd)
+                fd = self._open()
             except BlockingIOError:
                 holder = _read_holder(fd)
                 if (holder.is_alive and holder.is_gateway) or time.monotonic() >= deadline:
                     os.close(fd)
                     raise _locked(holder, self.path.parent) from None
                 time.sleep(0.005)
+        self._for_gateway = for_gateway
+        self._take(fd)
+
+    def keep(self) -> bool:
+        """Create and lock the file again if it was removed; whether this process has the lock.
+
+        Without the file, another gateway could start on the same ledger. The first descriptor stays
+        open, because the runner holds it too.
+        """
+        if self._is_at_path(self.fd):
+            return True
+        fd = self._open()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        self._replaced.append(self.fd)
+        self._take(fd)
+        return True
+
+    def _take(self, fd: int) -> None:
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}{'' if for_gateway else f' {_COMMAND}'}\n".encode(), 0)
+        suffix = "" if self._for_gateway else f" {_COMMAND}"
+        os.pwrite(fd, f"{os.getpid()}{suffix}\n".encode(), 0)
         self.fd = fd
+
+    def _is_at_path(self, fd: int) -> bool:
+        """Whether the file at the path is the one that is open."""
+        try:
+            found = self.path.lstat()
+        except OSError:
+            return False
+        return os.path.samestat(found, os.fstat(fd))
 
     def _open(self) -> int:
         try:
@@ -60,8 +98,9 @@ class InstanceLock:
     def release(self) -> None:
         if self.fd >= 0:
             os.ftruncate(self.fd, 0)
-            os.close(self.fd)
-            self.fd = -1
+            for fd in (self.fd, *self._replaced):
+                os.close(fd)
+            self.fd, self._replaced = -1, []
 
 
 def _locked(holder: LockHolder, state_dir: Path) -> Locked:

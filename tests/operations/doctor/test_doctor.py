@@ -393,6 +393,32 @@ def test_a_gateway_that_is_not_well(place: Site) -> None:
     assert find_one(found, "reports an error").severity is ERROR
 
 
+@pytest.mark.parametrize(
+    ("code", "problem", "run"),
+    [
+        ("ledger_full", "the disk is full", "df -h {state}"),
+        ("ledger_moved", "it was moved", "ls -l {state}/state.db*"),
+        ("ledger_broken", "it is unknown", "ductile system stop"),
+    ],
+)
+def test_each_failing_part_of_a_gateway_has_its_own_advice(
+    place: Site, code: str, problem: str, run: str
+) -> None:
+    part = {"part": "commit", "error": problem, "code": code, "critical": True}
+    late = {"part": "retention", "error": "slow", "code": "internal", "critical": False}
+    with run_with_socket(place) as (_, asking):
+        ask = asking["ask"]
+        ill = {"status": "error", "failing": [part, late]}
+        found = examine(
+            place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
+        )
+    finding = find_one(found, "its commit fails; jobs cannot be accepted or settled")
+    assert (finding.severity, finding.why) == (ERROR, problem)
+    assert finding.run is not None
+    assert finding.run.startswith(run.format(state=place.state))
+    assert find_one(found, "its retention fails").severity is WARNING
+
+
 def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
     """As over its socket: an answer of 503 is raised, with what it says."""
     with run_with_socket(place) as (_, asking):
