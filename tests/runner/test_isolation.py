@@ -177,3 +177,14 @@ def test_what_is_left_in_the_cgroup_of_a_killed_gateway_is_ended_by_the_next(cgr
     assert left.wait() == -9
     again.remove()
     assert not os.path.exists(again.path)
+
+
+@needs_cgroup
+def test_an_empty_cgroup_that_was_removed_is_created_again(cgroup_name):
+    group = cgroup.create(cgroup_name)
+    assert group is not None
+    group.remove()
+    process = subprocess.Popen(["sleep", "3600"])
+    group.add(process.pid)
+    group.kill()
+    assert process.wait() == -signal.SIGKILL

@@ -23,7 +23,12 @@ class Cgroup:
 
     def add(self, pid: int) -> None:
         """Move a process into the group, before it starts others."""
-        self._write("cgroup.procs", b"%d" % pid)
+        try:
+            self._write("cgroup.procs", b"%d" % pid)
+        except FileNotFoundError:
+            # Another gateway took it for one that was left behind.
+            os.mkdir(self.path)
+            self._write("cgroup.procs", b"%d" % pid)
 
     def kill(self) -> None:
         """Kill every process of the group, and wait until it is empty.
