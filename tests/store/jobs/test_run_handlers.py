@@ -114,7 +114,7 @@ def test_job_that_waits_for_its_retry_starts_no_handler(make: Make) -> None:
     assert harness.run(a={"status": "error", "error": "again"}) == ["step_1"]
 
 
-def test_failed_branch_is_the_failed_step(make: Make) -> None:
+def test_failed_branch_starts_on_failure_once(make: Make) -> None:
     harness = make(*SPLIT)
     harness.start("p", {})
     harness.run(c=FINAL)
