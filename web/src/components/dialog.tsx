@@ -16,6 +16,8 @@ export function Dialog({ title, onClose, children, wide }: DialogProps) {
   useEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
+    // Not the button that closes it, which is the first element.
+    dialog?.querySelector<HTMLElement>('input, textarea, select, footer button')?.focus();
     return () => dialog?.close();
   }, []);
   return (
