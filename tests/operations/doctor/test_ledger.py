@@ -349,7 +349,12 @@ def test_jobs_that_wait_for_room_for_their_files(
 def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"id": "often", "every": "1h"}])
     with run_with_socket(place) as (site_run, asking):
-        until(lambda: site_run.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0]["last_fire"])
+        # The next occurrence of `every` is known when the run has ended.
+        until(
+            lambda: site_run.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0][
+                "last_success_at"
+            ]
+        )
         later = datetime.now(UTC) + timedelta(hours=3)
         finding = find_one(examine(place, now=later, **asking), "was due at")
     assert finding.severity is ERROR

@@ -12,7 +12,7 @@ _LEDGER = (
     "ductile system restore COPY with the new one"
 )
 _DIRECTORY = f"{_MESSAGE}: what the old directory holds is not moved by that"
-_TOLD: dict[Path, str] = {
+_MESSAGES: dict[Path, str] = {
     ("state", "path"): _LEDGER,
     ("state", "url"): _LEDGER,
     ("state", "dir"): _DIRECTORY,
@@ -35,7 +35,11 @@ def unreloadable(old: Settings, fresh: Loaded) -> list[Problem]:
         fixed.append((("state", "url"), "the one that it runs on", "another database"))
     return [
         Problem(
-            _TOLD.get(path, _MESSAGE), path, *fresh.locate(path), found=str(now), allowed=str(was)
+            _MESSAGES.get(path, _MESSAGE),
+            path,
+            *fresh.locate(path),
+            found=str(now),
+            allowed=str(was),
         )
         for path, was, now in fixed
         if was != now
