@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -349,13 +350,11 @@ def test_jobs_that_wait_for_room_for_their_files(
 def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
     place.plugin("echo", OK, schedules=[{"id": "often", "every": "1h"}])
     with run_with_socket(place) as (site_run, asking):
+        read_entries = partial(site_run.gateway.ledger.read, lambda tx: tx.dicts("entries"))
         # The next occurrence of `every` is known when the run has ended.
-        until(
-            lambda: site_run.gateway.ledger.read(lambda tx: tx.dicts("entries"))[0][
-                "last_success_at"
-            ]
-        )
-        later = datetime.now(UTC) + timedelta(hours=3)
+        until(lambda: read_entries()[0]["last_success_at"])
+        # Of the occurrences that were missed, the last one is due.
+        later = datetime.now(UTC) + timedelta(hours=3, minutes=30)
         finding = find_one(examine(place, now=later, **asking), "was due at")
     assert finding.severity is ERROR
 
