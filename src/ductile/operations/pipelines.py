@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Collection
 
 from ductile._fast_dataclass import dataclass
@@ -105,6 +106,7 @@ def cancel_run(gateway: Services, run_id: str, *, dry: bool = False) -> list[str
         cancelled.update(dict.fromkeys(found))
         if not dry:
             _cancel_jobs(gateway, found)
+            _wait_for_end(gateway, run_id, found)
     if not cancelled:
         raise Refused(f"pipeline run {run_id} has no queued or running job")
     return list(cancelled)
@@ -118,6 +120,15 @@ def _cancel_jobs(gateway: Services, found: list[str]) -> None:
     for job_id in running:
         with contextlib.suppress(Refused):  # It has ended meanwhile; the next round looks again.
             cancellation(job_id)
+
+
+def _wait_for_end(gateway: Services, run_id: str, found: list[str]) -> None:
+    """Wait until the cancelled jobs have ended: only then do the steps that follow exist."""
+    deadline = gateway.clock.monotonic() + jobs.REMOTE_TIMEOUT
+    while gateway.clock.monotonic() < deadline:
+        if set(found).isdisjoint(gateway.ledger.read(lambda tx: _jobs_of(tx, run_id, UNFINISHED))):
+            return
+        gateway.clock.wait(threading.Event(), jobs.REMOTE_POLL)
 
 
 class RunRetry:

@@ -139,7 +139,8 @@ class SlotClient:
                     outcome = self.replace(lost)
                 if outcome is not None:
                     return outcome
-                self._wait()
+                if not self.has_answer:
+                    self._wait()
                 step = self.read_outcome
 
     def start(self, launch: Launch, log_entry: int = NO_ENTRY) -> Outcome | None:
@@ -147,13 +148,12 @@ class SlotClient:
 
         The slot notes the start at `log_entry` of the started log. Raises `SlotLost`.
         """
-        self._started_at = time.monotonic()
+        self._started_at, self.live_stderr = time.monotonic(), b""
         try:
             self._encoded = self._encode(launch, log_entry)
         except ValueError as error:
             return Outcome(Ending.NOT_SPAWNED, errno=errno.EINVAL, reason=str(error))
         self._launch, self._tries = launch, _TRIES
-        self.live_stderr = b""
         with self._lock:
             self._is_running, self._cancel_grace = True, None
         self._send_launch()

@@ -59,6 +59,12 @@ def test_last_progress_line_counts(text: str, found: Progress | None) -> None:
     assert find_progress(text) == found
 
 
+def test_long_lines_are_read_in_linear_time() -> None:
+    """A quadratic search would take minutes."""
+    text = f"::progress 1 a{' ' * 4_000_000}b\n"
+    assert find_progress(text * 2) is not None
+
+
 def test_estimate_needs_a_first_percent() -> None:
     assert Progress(0.5, "").seconds_left(10) is None
     assert Progress(25, "").seconds_left(10) == 30

@@ -24,11 +24,22 @@ pipelines:
           - {id: left, steps: [{id: l, uses: echo}]}
           - {id: right, steps: [{id: r, uses: bad}]}
       - {id: joined, uses: echo}
+  - name: stubborn
+    on: stubborn.go
+    steps:
+      - id: both
+        join: always
+        split:
+          - {id: left, steps: [{id: l, uses: echo}]}
+          - {id: right, steps: [{id: r, uses: stubborn}]}
+      - {id: joined, uses: hang}
   - {name: slow, on: slow.go, steps: [{id: wait, uses: hang}, {id: after, uses: echo}]}
   - {name: mending, on: mending.go, steps: [{id: try, uses: flaky}, {id: then, uses: echo}]}
 """
 BAD = '#!/bin/sh\necho \'no luck today\' >&2\necho \'{"status":"error","error":"no luck"}\'\n'
 HANG = "#!/bin/sh\nexec sleep 600\n"
+STUBBORN = "#!/bin/sh\ntrap 'sleep 1; exit 1' TERM\nsleep 600 & wait\n"
+"""Ends a second after it was asked to."""
 FLAKY = """\
 #!/bin/sh
 cat > /dev/null
@@ -38,7 +49,7 @@ echo '{"status":"ok","result":"done","events":[{"type":"made","payload":{"n":1}}
 MADE = ECHO.replace(
     '"result":"done"', '"result":"done","events":[{"type":"made","payload":{"n":1}}]'
 )
-PLUGINS = {"echo": MADE, "bad": BAD, "hang": HANG, "flaky": FLAKY}
+PLUGINS = {"echo": MADE, "bad": BAD, "hang": HANG, "flaky": FLAKY, "stubborn": STUBBORN}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -148,6 +159,16 @@ def test_cancelled_run_ends_and_its_later_steps_do_not_run(api: ApiHarness) -> N
     assert (run["status"], steps(run)["after"][0]) == ("failed", "not_run")
     again = api.ask("POST", f"/pipeline-runs/{run_id}/cancel", {})
     assert (again.status, again.json["code"]) == (409, "refused")
+
+
+def test_steps_that_follow_a_cancelled_one_are_cancelled_too(api: ApiHarness) -> None:
+    run_id = start(api, "stubborn")
+    until(lambda: api.ask("GET", "/jobs?plugin=stubborn&status=running").json["jobs"])
+    done = api.ask("POST", f"/pipeline-runs/{run_id}/cancel", {})
+    run = ended(api, run_id)
+    joined = next(step for step in run["steps"] if step["step"] == "joined")
+    assert joined["job_id"] in done.json["job_ids"]
+    assert (run["status"], joined["status"]) == ("failed", "dead")
 
 
 def test_retried_run_continues_from_its_failed_step(api: ApiHarness) -> None:

@@ -9,7 +9,8 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.values.redact import Redactor
 
 LONGEST_MESSAGE = 200
-_PROGRESS = re.compile(r"^::progress[ \t]+(\d{1,3}(?:\.\d{1,6})?)%?(?:[ \t]+(.*?))?[ \t\r]*$", re.M)
+MARK = "::progress"
+_PERCENT = re.compile(r"\d{1,3}(\.\d{1,6})?%?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,21 @@ def readable_beginning(stderr: bytes, redactor: Redactor) -> str:
 
 def find_progress(text: str) -> Progress | None:
     """The last progress that the text reports in a whole line; values above 100 are ignored."""
-    whole = text[: text.rfind("\n") + 1]
-    found = None
-    for match in _PROGRESS.finditer(whole):
-        if float(match[1]) <= 100:
-            found = Progress(float(match[1]), (match[2] or "")[:LONGEST_MESSAGE])
-    return found
+    end = text.rfind("\n")
+    while end >= 0:
+        start = text.rfind("\n", 0, end) + 1
+        # Most lines report nothing, and are not copied.
+        found = _parse_line(text[start:end]) if text.startswith(MARK, start) else None
+        if found is not None:
+            return found
+        end = start - 1
+    return None
+
+
+def _parse_line(line: str) -> Progress | None:
+    words = line.split(None, 2)
+    if words[0] != MARK or len(words) < 2 or not _PERCENT.fullmatch(words[1]):
+        return None
+    percent = float(words[1].rstrip("%"))
+    message = words[2].strip()[:LONGEST_MESSAGE] if len(words) > 2 else ""
+    return Progress(percent, message) if percent <= 100 else None
