@@ -67,3 +67,34 @@ def test_what_is_no_directory_stands_in_the_way(tmp_path: Path, name: str) -> No
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises(OSError, match=name.partition("/")[0]):
         files.create(tmp_path / name)
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_new_file_replaces_a_link_and_leaves_its_target(tmp_path: Path, link: str) -> None:
+    target, path = tmp_path / "target", tmp_path / "new"
+    target.write_text("kept")
+    getattr(path, link)(target)
+    descriptor = files.open_new(path)
+    try:
+        os.write(descriptor, b"new")
+    finally:
+        os.close(descriptor)
+    assert (target.read_text(), path.read_text()) == ("kept", "new")
+    assert not path.is_symlink()
+    assert mode(path) == 0o600
+
+
+def test_link_that_appears_while_a_new_file_is_opened_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, path = tmp_path / "target", tmp_path / "new"
+    target.write_text("kept")
+
+    def replant(link: Path, *, missing_ok: bool) -> None:
+        assert missing_ok
+        link.symlink_to(target)
+
+    monkeypatch.setattr(Path, "unlink", replant)
+    with pytest.raises(FileExistsError):
+        files.open_new(path)
+    assert target.read_text() == "kept"

@@ -48,6 +48,19 @@ def open_or_create(path: Path) -> int:
     return descriptor
 
 
+def open_new(path: Path) -> int:
+    """Open a new file for reading and writing with mode 0600, instead of what has this name.
+
+    Others may write to the directory: a link that they put there is removed and never followed, and
+    `FileExistsError` is raised if they put another one there meanwhile.
+    """
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, PRIVATE & ~0o100)
+    give_to_owner(path, descriptor)
+    return descriptor
+
+
 def give_to_owner(path: Path, descriptor: int | None = None) -> None:
     """As root, give a file that was just created to the owner of its directory."""
     if os.geteuid() != 0:

@@ -235,6 +235,23 @@ def test_backup_is_readable_by_its_owner_only(old: Path) -> None:
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
+def test_backup_does_not_follow_a_planted_link(old: Path) -> None:
+    victim = old.with_name("victim")
+    victim.write_text("kept")
+    copy = old.with_name("state.db.before-0002")
+    copy.symlink_to(victim)
+    opened(old).close()
+    assert victim.read_text() == "kept"
+    assert at(copy, "SELECT id FROM job_queue") == [("old-1",)]
+
+
+def test_ledger_in_a_linked_directory_is_backed_up(old: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.symlink_to(old.parent)
+    opened(linked / old.name).close()
+    assert at(old.with_name("state.db.before-0002"), "SELECT id FROM job_queue") == [("old-1",)]
+
+
 def test_several_migrations_make_one_backup(old: Path) -> None:
     opened(old).close()
     assert [p.name for p in old.parent.glob("*.before-*")] == ["state.db.before-0002"]

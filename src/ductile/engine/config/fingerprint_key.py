@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ductile.files import give_to_owner
+from ductile.files import open_new
 
 LENGTH = 32
 
@@ -19,9 +19,8 @@ def fingerprint_key(state_dir: Path) -> bytes:
     except FileNotFoundError:
         key = secrets.token_bytes(LENGTH)
         fresh = path.with_suffix(".new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = open_new(fresh)
         try:
-            give_to_owner(fresh, fd)
             os.write(fd, key)
             os.fsync(fd)
         finally:

@@ -14,7 +14,7 @@ import os
 import stat
 from pathlib import Path
 
-from ductile.files import give_to_owner
+from ductile.files import open_new
 from ductile.log import logger
 from ductile.runner.started_flags import NO_ENTRY, STARTED
 
@@ -32,9 +32,7 @@ class StartedLog:
         """Creates a file next to that of the last boot, which `activate` replaces."""
         self._path = state_dir / "started_log"
         self._new_path = state_dir / "started_log.new"
-        self._new_path.unlink(missing_ok=True)
-        self.fd = os.open(self._new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        give_to_owner(self._new_path, self.fd)
+        self.fd = open_new(self._new_path)
         head = f"{boot} {_kernel_boot()}".encode().ljust(HEAD_BYTES, b"\0")
         # The whole file now, so that the disk has room for every entry.
         text = head + bytes(ENTRY_BYTES * entries)

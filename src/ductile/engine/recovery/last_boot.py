@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ductile.files import give_to_owner
+from ductile.files import open_new
 
 LONGEST = 100
 
@@ -23,9 +23,7 @@ def write_last_boot(state_dir: Path, boot: str) -> None:
     """Call after the last boot is recovered, and before anything is claimed."""
     path = _path(state_dir)
     fresh = path.with_suffix(".new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="ascii") as file:
-        give_to_owner(fresh, fd)
+    with os.fdopen(open_new(fresh), "w", encoding="ascii") as file:
         file.write(f"{boot}\n")
     fresh.rename(path)
 

@@ -26,11 +26,12 @@ class SqliteSchema:
         return {int(str(row[0])): str(row[1]) for row in rows.fetchall()}
 
     def before(self, migration: Migration) -> None:
-        target = self._path.with_name(f"{self._path.name}.before-{migration.number:04}")
-        descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        files.give_to_owner(target, descriptor)
-        os.close(descriptor)
-        copy = apsw.Connection(str(target))
+        name = f"{self._path.name}.before-{migration.number:04}"
+        # SQLite refuses links in any part of the path.
+        target = self._path.parent.resolve() / name
+        os.close(files.open_new(target))
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+        copy = apsw.Connection(str(target), flags)
         with copy.backup("main", self._connection, "main") as backup:
             backup.step()
         copy.close()
