@@ -13,7 +13,7 @@ import pytest
 
 from ductile.model import Ending
 from ductile.runner import pool as runner_pool
-from ductile.runner import reaper
+from ductile.runner import reaper, supervisor
 from ductile.runner.client import SlotClient
 from ductile.runner.pool import RunnerPool
 from tests.runner.processes import descriptors
@@ -284,6 +284,37 @@ def test_a_stopped_runner_is_replaced_together_with_a_dead_slot(plugins, monkeyp
     assert pool.pid != runner
     assert {process_state(pid) for pid in (runner, *slots)} == {""}
     pool.stop()
+
+
+def test_a_runner_that_does_not_answer_to_a_resize_is_replaced(plugins, monkeypatch):
+    monkeypatch.setattr(runner_pool, "_REPLY_SECONDS", 1)
+    events = []
+    pool = RunnerPool(2, on_event=lambda name, _details: events.append(name))
+    pool.start()
+    runner = pool.pid
+    stop_process(runner)
+    slots = pool.provide(3)
+    assert pool.pid != runner
+    assert process_state(runner) == ""
+    assert events == ["runner.started", "runner.lost", "runner.started"]
+    slots = pool.provide(5)
+    assert len({slot.pid for slot in slots} - {0}) == 5
+    # Each launch reaches the process of its own slot, whose pid is the plugin's parent.
+    parent = plugins.shell("echo $PPID")
+    for slot in slots:
+        assert int(slot.run(plugins.launch(parent)).stdout) == slot.pid
+    pool.stop()
+
+
+def test_a_reply_for_another_slot_replaces_the_runner(pool, plugins):
+    runner = pool.pid
+    # As if an earlier request had been given up.
+    pool._control.send(supervisor.SLOT_REQUEST.pack(7))
+    os.kill(pool.slot(0).pid, signal.SIGKILL)
+    before = descriptors().total()
+    assert works(pool, plugins)
+    assert pool.pid != runner
+    assert descriptors().total() <= before
 
 
 def test_stop_ends_a_stopped_runner_too(plugins, fifo, start_on, hostile, monkeypatch):

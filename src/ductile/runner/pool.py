@@ -34,6 +34,10 @@ _runners_lock = threading.Lock()
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 
 
+class _WrongReply(ConnectionError):
+    """A reply to another request: it is unknown to which slots the following ones belong."""
+
+
 class RunnerPool:
     """One runner and its slots.
 
@@ -85,19 +89,31 @@ class RunnerPool:
     def provide(self, count: int) -> list[SlotClient]:
         """The first `count` slots, from now on the only ones in use; new ones get a process.
 
-        A slot whose process cannot be started now gets one with its next launch. The user of a slot
-        that is left out disconnects it when it runs nothing more.
+        A slot whose process cannot be started now gets one with its next launch. A runner that died
+        or does not answer is replaced, and its jobs are lost. The user of a slot that is left out
+        disconnects it when it runs nothing more.
         """
         with self._lock:
             self._wanted = count
             for index in range(len(self._slots), count):
                 self._slots.append(SlotClient(index, self._renew))
             slots = self._slots[:count]
-            for slot in slots:
-                if slot.connection is None and not self._stopped:
-                    with suppress(OSError):
-                        slot.set_connection(self._request_process(slot.index))
+            if not self._stopped:
+                self._connect_missing(slots)
+        self._report_events()
         return slots
+
+    def _connect_missing(self, slots: list[SlotClient]) -> None:
+        for slot in slots:
+            if slot.connection is None:
+                try:
+                    slot.set_connection(self._request_process(slot.index))
+                except (ConnectionError, TimeoutError) as error:
+                    # Its late reply would be taken for that of the next request.
+                    self._restart_runner(error)
+                    return
+                except OSError:
+                    continue
 
     def launch(self) -> None:
         """Execute the runner before `start` needs it, so that it starts alongside other work.
@@ -191,7 +207,11 @@ class RunnerPool:
             raise TimeoutError("does not answer") from None
         if not message:
             raise ConnectionError("died")
-        _, pid, code = supervisor.SLOT_REPLY.unpack(message)
+        number, pid, code = supervisor.SLOT_REPLY.unpack(message)
+        if number != index:
+            for fd in fds:
+                os.close(fd)
+            raise _WrongReply(f"answered for slot {number} instead of {index}")
         if not (fds or code):
             code = errno.EMFILE
         if code:
@@ -225,6 +245,8 @@ class RunnerPool:
     def _restart_runner(self, error: OSError) -> str:
         """Replace a runner that died or does not answer, with all its slots."""
         how = "does not answer" if isinstance(error, TimeoutError) else "died"
+        if isinstance(error, _WrongReply):
+            how = str(error)
         if self._runner is not None:
             self._last_loss = f"the runner (pid {self._runner.pid}) {how}"
             self._events.append(("runner.lost", {"pid": self._runner.pid, "reason": how}))
