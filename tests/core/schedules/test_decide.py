@@ -136,7 +136,8 @@ class TestMonthly:
     def test_years_of_missed_months_are_bounded(self) -> None:
         start = at("2000-01-31T10:00")
         monthly = entry(Monthly(), catch_up=CatchUp.RUN_ALL)
-        slots = fires(monthly, Anchors(start, start, start, start), at("2026-03-01T00:00"))
+        up = at("2026-03-01T00:00")
+        slots = fires(monthly, Anchors(start, up, start, start), up)
         assert len(slots) == CATCH_UP_MOST
         assert slots[-1] == at("2026-02-28T10:00")
 

@@ -80,6 +80,23 @@ class TestCatchUp:
         assert len(decision.fires) == CATCH_UP_MOST
         assert decision.fires[-1].slot == self.UP
 
+    def test_of_the_slots_since_the_start_the_newest_fires_as_an_ordinary_run(self) -> None:
+        now, newest = self.UP + 3 * HOUR, NOON + 8 * HOUR
+        ordinary = Run(newest, newest)
+        owed = [Run(slot, slot, catch_up=True) for slot in self.SLOTS]
+        passed = tuple(Passed(NOON + n * HOUR, Reason.CATCH_UP_SKIPPED) for n in (6, 7))
+        decision = due(entry(Every(3600), catch_up=CatchUp.RUN_ALL), self.DOWN, now)
+        assert decision.fires == (*owed, ordinary)
+        assert decision.passed == passed
+        once = due(entry(Every(3600), catch_up=CatchUp.RUN_ONCE), self.DOWN, now)
+        assert once.fires == (ordinary,)
+
+    def test_an_ordinary_run_does_not_cancel_those_that_are_caught_up(self) -> None:
+        schedule = entry(Every(3600), catch_up=CatchUp.RUN_ALL, if_running=IfRunning.CANCEL)
+        decision = due(schedule, self.DOWN, self.UP + 3 * HOUR)
+        assert [run.slot for run in decision.fires] == self.SLOTS
+        assert all(run.catch_up for run in decision.fires)
+
     def test_a_slot_that_fell_due_before_the_start_is_owed(self) -> None:
         schedule = entry(Every(3600), catch_up=CatchUp.RUN_ONCE)
         anchors = replace(SEEN, boot=NOON + 90 * MINUTE)
@@ -114,7 +131,8 @@ class TestCatchUp:
 
     def test_nights_outside_the_window_were_not_missed(self) -> None:
         schedule = entry(Every(4 * 3600), window=DAYTIME, catch_up=CatchUp.RUN_ALL)
-        slots = fires(schedule, replace(SEEN, last_fired_at=NOON), NOON + 24 * HOUR)
+        up = NOON + 24 * HOUR
+        slots = fires(schedule, replace(SEEN, last_fired_at=NOON, boot=up), up)
         assert [slot.hour for slot in slots] == [16, 20, 8, 12]
 
     def test_cron_fires_its_newest_due_slot_alone(self) -> None:
@@ -259,6 +277,28 @@ class TestHeld:
         late = due(schedule, anchors, slot + HOUR)
         assert [run.slot for run in late.fires] == [slot + HOUR]
         assert late.passed == (Passed(slot, Reason.CATCH_UP_SKIPPED),)
+
+    @pytest.mark.parametrize("policy", CatchUp)
+    def test_run_that_waits_for_other_polls_is_not_caught_up(self, policy: CatchUp) -> None:
+        schedule, anchors = entry(Every(10), catch_up=policy), SEEN
+        for seconds in range(10, 120, 5):
+            now = NOON + timedelta(seconds=seconds)
+            decision = due(schedule, anchors, now)
+            anchors = decision.anchors
+            assert len(decision.fires) == 1
+            for run in decision.fires:
+                verdict = admit(
+                    schedule,
+                    run,
+                    queued=0,
+                    running=0,
+                    others=1,
+                    max_outstanding=1,
+                    breaker_allows=True,
+                    healthy=True,
+                )
+                assert verdict == HELD_BY_OTHERS
+                anchors = held(schedule, anchors, run, verdict, now)
 
     def test_cron_goes_on_with_its_next_slot(self) -> None:
         schedule, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")

@@ -70,7 +70,7 @@ class TestEvery:
 
     def test_its_zone_is_none_of_its_rule(self) -> None:
         elsewhere = rule_text(replace(self.ALL, zone=BERLIN))
-        found = seen(self.ALL, SEEN, elsewhere, NOON, LATER)
+        found = seen(self.ALL, SEEN, elsewhere, LATER, LATER)
         assert len(due(self.ALL, found, LATER).fires) == 10
 
     @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_downtime_is_caught_up_only_if_configured(make_scheduler) -> None:
     every = {"id": "all", "every": "5m", "command": "sync", "catch_up": "run_all"}
     harness = make_scheduler({"every": "5m"}, every)
     harness.run(300)
-    harness.clock.advance(DAY)
+    harness.clock.advance(DAY + 1)
     harness.start()
     harness.run(0)
     assert len(harness.fires()) == 2 + 1

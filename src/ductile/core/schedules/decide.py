@@ -2,11 +2,12 @@
 
 An occurrence that is due is **late** while its successor is not due, and fires. It is **missed**
 when its successor is due too; one of `cron` is also missed if it became due more than a minute
-before the check, because no gateway ran or the machine slept. `catch_up` says how many missed
-occurrences are caught up. After downtime `skip` fires the newest due occurrence of `every` as an
-ordinary fire, and none of `cron`; `run_once` fires the newest as a catch-up, which the poll guard
-does not hold back; `run_all` fires each of `every`, at most the newest 100, and none of `cron`. In
-the code, `slot` is the time of an occurrence, as in the ledger's column.
+before the check, because no gateway ran or the machine slept. `catch_up` says how many occurrences
+missed in such downtime are caught up; of those missed since, because something held them back, the
+newest fires as an ordinary one. After downtime `skip` fires the newest due occurrence of `every` as
+an ordinary fire, and none of `cron`; `run_once` fires the newest as a catch-up, which the poll
+guard does not hold back; `run_all` fires each of `every`, at most the newest 100, and none of
+`cron`. In the code, `slot` is the time of an occurrence, as in the ledger's column.
 
 One round of the scheduler for one entry:
 
@@ -146,7 +147,8 @@ def due(schedule: Schedule, anchors: Anchors, now: datetime) -> Decision:
         return Decision(anchors)
     else:
         fires = _caught_up(schedule, anchors, ripe)
-        missed = ripe[: len(ripe) - len(fires)]
+        slots = {run.slot for run in fires}
+        missed = [run for run in ripe if run.slot not in slots]
         passed = [Passed(run.slot, Reason.CATCH_UP_SKIPPED) for run in missed]
     if passed:
         anchors = _passed_over(schedule, anchors, passed[-1].slot, now)
@@ -309,9 +311,14 @@ def preview(
 def _caught_up(schedule: Schedule, anchors: Anchors, ripe: list[Run]) -> list[Run]:
     if schedule.catch_up is CatchUp.SKIP or schedule.one_shot:
         return ripe[-1:]
-    owed = len(ripe) > 1 or ripe[-1].due < anchors.watched_since
-    most = CATCH_UP_MOST if schedule.catch_up is CatchUp.RUN_ALL else 1
-    return [replace(run, catch_up=owed) for run in ripe[-most:]]
+    owed = [replace(run, catch_up=True) for run in ripe if run.due < anchors.watched_since]
+    newest = ripe[len(owed) :][-1:]
+    if schedule.catch_up is CatchUp.RUN_ONCE:
+        return newest or owed[-1:]
+    if owed and schedule.if_running is IfRunning.CANCEL:
+        # It would cancel the runs that are caught up before it.
+        newest = []
+    return (owed + newest)[-CATCH_UP_MOST:]
 
 
 def _newest(
