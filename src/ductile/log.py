@@ -89,7 +89,7 @@ class _Sink:
             return f"{_readable(level, dict(fields), self.redactor)}\n".encode()
         encoded = _as_json(fields)
         if self.redactor.knows_any:
-            encoded = self.redactor.text(encoded.decode()).encode()
+            encoded = self.redactor.json(encoded.decode()).encode()
         if not encoded.isascii() or b"\x7f" in encoded:
             encoded = escape_json(encoded.decode()).encode()
         return encoded

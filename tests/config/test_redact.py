@@ -238,3 +238,21 @@ def test_secret_parameters_of_urls_are_secrets(config_dir: ConfigDir) -> None:
 def test_credentials_after_the_scheme_are_a_secret(config_dir: ConfigDir) -> None:
     text = "plugins: {p: {config: {headers: {Authorization: Bearer fixed-value}}}}"
     assert config_dir.load(text).secrets == {"Bearer fixed-value", "fixed-value"}
+
+
+def test_plain_word_of_a_variable_is_not_redacted_in_text(config_dir: ConfigDir) -> None:
+    text = """\
+plugins:
+  p:
+    config: {mode: "${MODE}", state: "${STATE}", password: "${WORD}", other: "${API_TOKEN}"}
+"""
+    values = {
+        "MODE": "succeeded",
+        "STATE": "Succeeded9",
+        "WORD": "password",
+        "API_TOKEN": "lettersonly",
+    }
+    loaded = config_dir.load(text, **values)
+    assert loaded.secrets == {"Succeeded9", "password", "lettersonly"}
+    config = redact_settings(loaded.settings)["plugins"]["p"]["config"]
+    assert set(config.values()) == {REDACTED}

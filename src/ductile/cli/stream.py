@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 
-from ductile.cli.client import STREAM_TIMEOUT, GatewayClient, read_response
+from ductile.cli.client import STREAM_TIMEOUT, ApiError, GatewayClient, read_response
 from ductile.errors import NotRunning
 
 RECONNECT_DELAY = 1.0
@@ -64,6 +64,13 @@ def _parse(response: HTTPResponse) -> Iterator[tuple[str, StreamEvent | None]]:
             fields[name] = value
         elif "id" in fields:
             data = fields.get("data")
-            event = None if data is None else (fields.get("event", ""), json.loads(data))
+            event = None if data is None else (fields.get("event", ""), _load(data))
             yield fields["id"], event
             fields = {}
+
+
+def _load(data: str) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise ApiError({"error": "the gateway sent an event whose data is not JSON"}) from None

@@ -146,5 +146,5 @@ def redact_response(response: Response, services: Services) -> Response:
 def redact_body(body: bytes, services: Services) -> bytes:
     """Return the body without secrets; the same object if there are none."""
     text = body.decode()
-    shown = services.compiled.redactor.text(text)
+    shown = services.compiled.redactor.json(text)
     return body if shown is text or shown == text else shown.encode()

@@ -270,3 +270,35 @@ def test_hiding_keeps_the_structure(document):
             assert after == (REDACTED if secret and before is not None else before)
 
     check(document, hide_secret_keys(document), False)
+
+
+@pytest.mark.parametrize(
+    ("secret", "text", "shown"),
+    [
+        ("123456789", '{"chat_id":123456789}', {"chat_id": REDACTED}),
+        ("123456789", '{"chat_id":-123456789,"n":1}', {"chat_id": REDACTED, "n": 1}),
+        ("123456789", '["to 123456789", 123456789.0]', [f"to {REDACTED}", REDACTED]),
+        ("nabcdefg", '{"a":"\\nabcdefg"}', {"a": "\nabcdefg"}),
+        ("abcdefg\\", '{"a":"abcdefg\\"","b":1}', {"a": 'abcdefg"', "b": 1}),
+        ('{"key":"value"}', '{"a":{"key":"value"}}', {"a": REDACTED}),
+        ("hunter2hunter2", '{"hunter2hunter2":"x hunter2hunter2"}', {REDACTED: f"x {REDACTED}"}),
+    ],
+)
+def test_redacted_json_is_json(secret: str, text: str, shown: object) -> None:
+    assert json.loads(Redactor([secret]).json(text)) == shown
+
+
+@given(SECRETS, st.recursive(st.none() | st.integers() | st.text(), st.lists))
+def test_json_stays_json_and_shows_no_secret(secret: str, other: object) -> None:
+    for encode in (json.dumps, lambda value: orjson.dumps(value).decode()):
+        try:
+            text = encode({"a": [secret, other, f"x{secret}y"], secret: 1})
+        except TypeError:  # orjson has no integers of more than 64 bits
+            continue
+        assert secret not in json.dumps(json.loads(Redactor([secret]).json(text))["a"][0])
+
+
+def test_text_that_is_not_json_is_redacted_too() -> None:
+    redactor = Redactor(["hunter2hunter2"])
+    assert "hunter2" not in redactor.json('"open hunter2hunter2')
+    assert "hunter2" not in redactor.json('{"a": "hunter2hunter2" "')

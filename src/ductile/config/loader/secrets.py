@@ -38,6 +38,13 @@ _PUBLIC_VARIABLES = frozenset(
 )
 """They describe the machine; as secrets, they would remove every path from the logs."""
 
+_WORD = re.compile("[a-z]{1,12}")
+"""A variable's value that is a plain word, such as `succeeded` or `production`.
+
+Where neither the key nor the variable names a secret, it is a choice: redacted wherever it occurs,
+it would remove the gateway's own words from responses and logs.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class KnownSecrets:
@@ -117,12 +124,15 @@ class SecretCollector:
         certain = {content for name, content in variables if names_a_secret(name)}
         certain |= _url_secrets(text)
         kept = {text} | _credentials(text, path) if known else set()
+        hidden = bool(kept)
         if known or _hides_variables(path):
-            kept |= {content for _, content in variables}
+            found = {content for _, content in variables}
+            hidden = hidden or bool(found)
+            kept |= {content for content in found if known or not _WORD.fullmatch(content)}
         self._values |= certain
-        if kept and value is not None:
+        if hidden and value is not None:
             self._by_path[path] = frozenset(kept)
-        return secret or bool(kept or certain) or is_other_dsn(path, text)
+        return secret or bool(hidden or certain) or is_other_dsn(path, text)
 
 
 def is_secret(path: Path) -> bool:

@@ -122,7 +122,7 @@ def switch(
     if isinstance(judged, Failure):
         return prepare_failed(job, judged.reason, rules, now)
     response = {"status": "ok", "result": judged.result}
-    record = {"result": rules.redactor.text(orjson.dumps(response).decode())}
+    record = {"result": rules.redactor.json(orjson.dumps(response).decode())}
     done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
     assert rules.router is not None
     return emit_switch(done, job, judged, entered, rules.router, now, Ids(base_id))
@@ -154,7 +154,7 @@ def relay(
     sent = SendRelay(job.id, message.to, event_id, message.event_type, body)
     result = {"to": sent.instance, "event": sent.event_type, "event_id": event_id}
     response = orjson.dumps({"status": "ok", "result": result}).decode()
-    record = {"result": rules.redactor.text(response)}
+    record = {"result": rules.redactor.json(response)}
     done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
     assert rules.router is not None
     return emit_relay(done, job, sent, entered, rules.router, now, ids, result)
@@ -287,10 +287,10 @@ def _record(
         hidden = redactor.beginning if outcome.stderr_truncated else redactor.text
         record["stderr"] = hidden(_readable(outcome.stderr))
     if isinstance(response, Response):
-        record["result"] = redactor.text(orjson.dumps(_stored_response(response.raw)).decode())
+        record["result"] = redactor.json(orjson.dumps(_stored_response(response.raw)).decode())
         if response.logs:
             lines = [{"level": level, "message": message} for level, message in response.logs]
-            record["logs"] = redactor.text(orjson.dumps(lines).decode())
+            record["logs"] = redactor.json(orjson.dumps(lines).decode())
     elif outcome.stdout:
         whole = len(outcome.stdout) <= STDOUT_KEPT and not outcome.stdout_overflowed
         hidden = redactor.text if whole else redactor.beginning

@@ -94,6 +94,9 @@ def _in_base64(raw: bytes) -> set[str]:
 
 _ESCAPED = re.compile("%[0-9A-F]{2}")
 _URL_SAFE = str.maketrans("+/", "-_")
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s",:\[\]{}]+')
+"""A string, or a number or word outside of one."""
+_QUOTED = f'"{REDACTED}"'
 SHORTEST_PART = 4
 """Shortest part of a truncated secret that is redacted."""
 
@@ -122,6 +125,31 @@ class Redactor:
         if not any(spelling in text for spelling in self._spellings):
             return text
         return self._pattern.sub(REDACTED, text)
+
+    def json(self, text: str) -> str:
+        """As `text`, for JSON documents, which stay valid JSON.
+
+        A number outside of a string becomes a string if a secret is part of it.
+        """
+        if not any(spelling in text for spelling in self._spellings):
+            return text
+        shown = _JSON_TOKEN.sub(lambda match: self._json_token(match[0]), text)
+        if not self._pattern.search(shown):
+            return shown
+        if not _is_json(shown):
+            return self._pattern.sub(REDACTED, shown)
+        # The secret is a document itself, and is there as one.
+        replaced = self._pattern.sub(_QUOTED, shown)
+        return replaced if _is_json(replaced) else shown
+
+    def _json_token(self, token: str) -> str:
+        if not self._pattern.search(token):
+            return token
+        if not token.startswith('"'):
+            return _QUOTED
+        shown = f'"{self._pattern.sub(REDACTED, token[1:-1])}"'
+        # The text of a secret may begin or end within an escape sequence, as in `\\nsecret`.
+        return shown if _is_json(shown) else json.dumps(self.text(json.loads(token)))
 
     def beginning(self, text: str) -> str:
         """As `text`, for a truncated text that may end with part of a secret."""
@@ -152,6 +180,14 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.document(item) for item in value]
         return value
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _overlap(text: str, secret: str, shortest: int = SHORTEST_PART) -> int:

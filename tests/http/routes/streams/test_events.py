@@ -368,3 +368,16 @@ def test_large_events_are_sent_in_small_batches(
         sizes = [len(subscriber.next()["data"]["data"]["text"]) for _ in range(7)]
     assert sizes == [events.MAX_BATCH_BYTES // 3] * 7
     assert max(written) <= events.MAX_BATCH_BYTES
+
+
+def test_number_that_equals_a_secret_leaves_valid_json() -> None:
+    environ = {"CHAT_ID": "123456789"}
+    config = CONFIG + "plugins: {echo: {config: {chat: '${CHAT_ID}'}}}\n"
+    with running_api(config, working=False, environ=environ) as api, subscribed(api) as subscriber:
+        body = {"payload": {"chat_id": 123456789}}
+        job_id = api.ask("POST", "/plugin/echo/poll", body).json["job_id"]
+        assert subscriber.next()["data"]["data"]["job_id"] == job_id
+        notice = Notice("system", "any.thing", {"chat_id": 123456789})
+        api.gateway.ledger.write(lambda tx: notices.post(tx, notice, api.gateway.clock.now()))
+        assert subscriber.next()["data"]["data"] == {"chat_id": "[REDACTED]"}
+        assert api.ask("GET", f"/job/{job_id}").json["payload"] == {"chat_id": "[REDACTED]"}

@@ -163,11 +163,22 @@ async def _encode(notices: list[StoredNotice], redactor: Redactor, one: Encoder)
     """Return the events without secrets; large batches are encoded in a thread."""
 
     def encode() -> str:
-        return redactor.text("".join(map(one, notices)))
+        found = [one(notice) for notice in notices]
+        whole = "".join(found)
+        if redactor.text(whole) == whole:
+            return whole
+        return "".join(_redact_event(event, redactor) for event in found)
 
     if sum(len(notice.payload) for notice in notices) > MAX_ENCODED_IN_LOOP:
         return await asyncio.to_thread(encode)
     return encode()
+
+
+def _redact_event(event: str, redactor: Redactor) -> str:
+    # The id is the position, from which a client resumes.
+    id, name, data, end = event.split("\n", 3)
+    shown = redactor.json(data.removeprefix("data: "))
+    return f"{id}\n{redactor.text(name)}\ndata: {shown}\n{end}"
 
 
 async def _wait_for_change(changed: asyncio.Event) -> bool:
