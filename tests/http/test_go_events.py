@@ -14,9 +14,9 @@ JOB = {"job_id": "j", "plugin": "echo", "command": "poll", "attempt": 1}
 AT = "2026-02-08T10:00:00.000000Z"
 
 
-def encoded(type: str, payload: Any) -> tuple[str, dict[str, Any]]:
+def encoded(type: str, payload: Any, topic: str = "jobs") -> tuple[str, dict[str, Any]]:
     text = orjson.dumps(payload).decode()
-    notice = StoredNotice(7, "jobs", type, None, text, AT)
+    notice = StoredNotice(7, topic, type, None, text, AT)
     id, event, data, *rest = encode_go_event(notice).split("\n")
     assert (id, rest) == (f"id: {Position(0, 7)}", ["", ""])
     return event.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))
@@ -66,3 +66,14 @@ def test_routed_job_has_its_step_id() -> None:
 
 def test_data_that_is_not_an_object_is_kept() -> None:
     assert encoded("agent.message", [1])[1] == {"at": AT, "data": [1]}
+
+
+@pytest.mark.parametrize("topic", ["jobs", "session:one"])
+def test_fields_may_have_any_type(topic: str) -> None:
+    fields = {"step": 3, "plugin": [1], "error": {"a": 1}, "duration_ms": "long"}
+    assert fields.items() <= encoded("job.failed", fields, topic)[1].items()
+
+
+def test_events_of_agents_are_not_translated() -> None:
+    fields = {"step": "a.b", "duration_ms": 1.5}
+    assert encoded("job.queued", fields, "gateway:messages") == ("job.queued", {"at": AT, **fields})

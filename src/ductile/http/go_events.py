@@ -15,6 +15,8 @@ NAMES = {
     "job.dead": "job.failed",
 }
 """Names that differ; other events keep theirs."""
+OWN_TOPICS = frozenset({"jobs", "pipelines", "events", "breakers", "relay"})
+"""Topics of the gateway's own events. Agents choose the types and fields of the others."""
 ROUTED = "router.enqueued"
 """The name of `job.queued` for a job that follows from another one or starts a pipeline."""
 SUMMARIES = {"job.failed": "Job failed", "job.timed_out": "Job timed out"}
@@ -25,8 +27,12 @@ def encode_go_event(notice: StoredNotice) -> str:
     payload = orjson.loads(notice.payload)
     # The data of an agent's event may be any JSON.
     data = payload if isinstance(payload, dict) else {"data": payload}
-    name = _name(notice.type, data)
-    text = orjson.dumps({"at": notice.created_at, **_translate(name, data)}).decode()
+    name = notice.type
+    known = {key: value for key, value in data.items() if value is not None}
+    if notice.topic in OWN_TOPICS:
+        name = _name(notice.type, known)
+        known = _translate(name, known)
+    text = orjson.dumps({"at": notice.created_at, **known}).decode()
     return f"id: {notice.position}\nevent: {name}\ndata: {text}\n\n"
 
 
@@ -37,10 +43,10 @@ def _name(type: str, data: dict[str, Any]) -> str:
 
 
 def _translate(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    known = {key: value for key, value in data.items() if value is not None}
+    known = dict(data)
     if isinstance(known.get("duration_ms"), float):
         known["duration_ms"] = round(known["duration_ms"])
-    if "step" in known:
+    if isinstance(known.get("step"), str):
         known["step_id"] = known["step"].rpartition(".")[2]
     if name == "job.skipped" and "error" in known:
         known["reason"] = known["error"]

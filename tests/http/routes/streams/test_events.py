@@ -381,3 +381,28 @@ def test_number_that_equals_a_secret_leaves_valid_json() -> None:
         api.gateway.ledger.write(lambda tx: notices.post(tx, notice, api.gateway.clock.now()))
         assert subscriber.next()["data"]["data"] == {"chat_id": "[REDACTED]"}
         assert api.ask("GET", f"/job/{job_id}").json["payload"] == {"chat_id": "[REDACTED]"}
+
+
+@pytest.mark.parametrize("path", ["/events", "/job/{}/log/stream"])
+def test_head_has_headers_only_and_takes_no_place(api: ApiHarness, path: str) -> None:
+    path = path.format(trigger(api))
+    request = f"HEAD {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{AUTH}\r\n"
+    last = request.replace("\r\nHost", "\r\nConnection: close\r\nHost")
+    with api.connect() as connection:
+        connection.sendall((request * 3 + last).encode())
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert received.count(b"HTTP/1.1 200 OK") == 4
+    assert received.count(b"content-type: text/event-stream") == 4
+    assert b"following" not in received
+    assert api.ask("HEAD", "/job/none/log/stream").status == 404
+
+
+def test_bug_within_a_stream_is_logged(api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[BaseException] = []
+    monkeypatch.setattr(events, "log_crash", lambda _message, error: logged.append(error))
+    with subscribed(api) as subscriber:
+        monkeypatch.setattr(events, "_encode", None)
+        trigger(api)
+        with pytest.raises((http.client.IncompleteRead, OSError)):
+            subscriber.response.read()
+    assert [type(error) for error in logged] == [TypeError]

@@ -22,6 +22,7 @@ from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.core.values.redact import Redactor
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, UsageError
+from ductile.http.crash_log import log_crash
 from ductile.http.go_events import encode_go_event
 from ductile.http.middleware.auth import principal_of, reauthorize
 from ductile.http.middleware.context import app_context_of
@@ -51,7 +52,7 @@ class _EventStream(StreamingResponse):
     """A stream that gives its place back, also if its client leaves before the first byte."""
 
     def __init__(self, content: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
-        super().__init__(content, media_type="text/event-stream", headers=HEADERS)
+        super().__init__(_log_failure(content), media_type="text/event-stream", headers=HEADERS)
         self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,10 +62,24 @@ class _EventStream(StreamingResponse):
             self._leave()
 
 
+async def _log_failure(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Log what ends the content early: the server would only close the connection."""
+    try:
+        async for piece in content:
+            yield piece
+    except Exception as error:
+        log_crash("event stream failed", error)
+        raise
+
+
 async def open_stream(
     request: Request, prepare: Callable[[], Awaitable[AsyncIterator[bytes]]]
 ) -> Response:
     """Take a place, then prepare the content: a refusal must not read the ledger."""
+    if request.method == "HEAD":
+        # Nothing is sent after the headers, so that a lost client would never be noticed.
+        await prepare()
+        return Response(headers=HEADERS, media_type="text/event-stream")
     principal, subscribers = principal_of(request), app_context_of(request).subscribers
     assert principal is not None, "access control admits only known callers"
     subscribers.enter(principal)
