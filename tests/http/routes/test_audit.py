@@ -92,6 +92,14 @@ def test_secrets_are_not_recorded(api: ApiHarness) -> None:
     assert secret not in str(newest)
 
 
+def test_credential_in_a_target_is_not_recorded(api: ApiHarness) -> None:
+    url = "https://hooks.example.org/services/T0/B0/credential"
+    new = {"source_identifier": "a", "event_type": "t", "target_session": "s", "target_url": url}
+    assert api.ask("POST", "/gateway/webhook-configs", new).status == 201
+    [newest] = entries(api, "?limit=1")
+    assert newest["details"]["target_url"] == "https://hooks.example.org/[REDACTED]"
+
+
 def test_reads_dry_runs_and_refusals_are_not_recorded(api: ApiHarness) -> None:
     before = entries(api, "?limit=1")
     planned = {"name": "planned", "scopes": ["*"], "dry_run": True}

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.site import OK, Site
 from tests.http.conftest import Served
+from tests.http.harness import CONFIG, running_api
 
 ECHO = """\
 #!/usr/bin/env python3
@@ -106,3 +107,23 @@ def test_step_over_the_depth_of_its_run_can_not_be_retried(
     dead = served.running.notice("job.dead").job_id
     answer = served.post(f"/job/{dead}/retry", {})
     assert (answer.status, "exceeds max_depth 2" in answer.json["error"]) == (409, True)
+
+
+def test_replay_with_a_payload_needs_the_scope_of_the_command() -> None:
+    tokens = "".join(
+        f"      - {{token: {name}-token-0123456789, scopes: {scopes}, name: {name}}}\n"
+        for name, scopes in (("jobs", "['jobs:rw']"), ("both", "['jobs:rw', 'echo:rw']"))
+    )
+    with running_api(CONFIG + tokens) as api:
+        old = api.ask("POST", "/plugin/echo/poll", {"payload": {"n": 1}}).json["job_id"]
+        assert api.ask("GET", f"/job/{old}?wait=20").json["status"] == "succeeded"
+        path = f"/job/{old}/replay"
+        for body in ({"payload": {"n": 2}}, {"payload": 0}, {"payload": {}, "dry_run": True}):
+            answer = api.ask("POST", path, body, token="jobs-token-0123456789")
+            assert (answer.status, answer.json["code"]) == (403, "forbidden"), body
+            assert answer.json["scope"] == "plugin:rw"
+            answer = api.ask("POST", path, body, token="both-token-0123456789")
+            assert answer.status in (200, 202)
+        assert api.ask("POST", path, {}, token="jobs-token-0123456789").status == 202
+        recorded = [e for e in api.ask("GET", "/audit").json["entries"] if e["target"] == old]
+    assert [e["details"] for e in recorded] == [None, *[{"payload_replaced": True}] * 2]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.requests import Request
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.delivery.target_url import redact_target
 from ductile.engine.ingress.auth import Principal
 from ductile.http.middleware.caller import actor_of, caller_of
 from ductile.log import logger
@@ -53,6 +54,8 @@ def describe_action(request: Request, action: str, models: Iterable[RequestModel
         given |= model.model_dump(
             mode="json", exclude_unset=True, exclude_none=True, exclude=set(HIDDEN)
         )
+    if isinstance(given.get("target_url"), str):
+        given["target_url"] = redact_target(given["target_url"])
     target = "/".join(request.path_params.values()) or given.pop("name", None)
     details = given if len(str(given)) <= MAX_DETAILS else {"omitted": "too large"}
     return AuditEntry(caller.actor, caller.source, action, target, details or None)
@@ -74,6 +77,14 @@ def name_actor(principal: Principal) -> None:
     pending = _pending.get()
     if pending is not None:
         pending.entry = replace(pending.entry, actor=actor_of(principal))
+
+
+def note_details(**more: Any) -> None:
+    """Add to the details of the request's entry, if it is recorded."""
+    pending = _pending.get()
+    if pending is not None:
+        details = {**(pending.entry.details or {}), **more}
+        pending.entry = replace(pending.entry, details=details)
 
 
 def with_entry(work: Work[T], now: datetime) -> Work[T]:

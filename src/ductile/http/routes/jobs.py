@@ -13,6 +13,8 @@ from starlette.responses import Response
 from ductile.clock import to_text
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import UsageError
+from ductile.http.middleware.audit import note_details
+from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.caller import caller_of, with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
@@ -29,7 +31,7 @@ from ductile.http.responses import (
     split_page,
     write_ledger,
 )
-from ductile.model import NewJob, SubmittedBy
+from ductile.model import Job, NewJob, SubmittedBy
 from ductile.operations import bulk, job_tree
 from ductile.operations import jobs as operations
 from ductile.operations.bulk import BulkResult, Selection
@@ -134,9 +136,12 @@ async def retry_job(request: Request, body: ActionBody) -> Response:
 async def replay_job(request: Request, body: ReplayBody) -> Response:
     """`POST /job/{job_id}/replay`: Queue a new job with the payload and context of an old one.
 
-    With `payload` the new job has this payload instead.
+    With `payload` the new job has this payload instead; as in a trigger, the token must have the
+    scope for the job's command.
     """
     services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
+    if body.payload is not None:
+        await _authorize_payload(request, job_id, body.step)
     replay = JobReplay(
         services,
         job_id,
@@ -150,6 +155,18 @@ async def replay_job(request: Request, body: ReplayBody) -> Response:
     done = await run_transaction(services, work, dry_run=dry_run)
     plan = {"replay_of": done.replay_of}
     return action_response(plan, dry_run=dry_run, job_id=done.job_id, status="queued")
+
+
+async def _authorize_payload(request: Request, job_id: str, step: str | None) -> None:
+    """Check that the caller may run the job's command with a payload of its own."""
+
+    def find(tx: Tx) -> Job:
+        old = job_id if step is None else operations.find_step_job(tx, job_id, step)
+        return operations.load_job(tx, old)
+
+    job = await read_ledger(services_of(request), find)
+    access_of(request).authorize_command(request.scope, job.plugin, job.command)
+    note_details(payload_replaced=True)
 
 
 async def show_tree(request: Request, query: JobTreeQuery) -> Response:
