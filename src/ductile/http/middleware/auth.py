@@ -44,8 +44,8 @@ HOST = re.compile(r"(?:\[(?P<address>[^\]%]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 UI_HEADER = b"x-ductile-ui"
 """Pages of other sites cannot send this header without the gateway's permission."""
-SESSION_COOKIE, SECURE_SESSION_COOKIE = "ductile_session", "__Host-ductile_session"
-"""The cookie over HTTP, and over TLS, where browsers bind the prefix to the host."""
+SECURE_SESSION_COOKIE = "__Host-ductile_session"
+"""The session's cookie over TLS, where browsers bind the prefix to the host."""
 CORS_METHODS = b"GET, POST, DELETE, OPTIONS"
 CORS_HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID"
 
@@ -91,14 +91,19 @@ class RequestIdentity:
     """Whether there is any Authorization header: it rules the session cookie out."""
     cookies: bytes = b""
 
-    @property
-    def session_cookie(self) -> str | None:
-        """The session's cookie, if there is no Authorization header; a repeated one is void."""
+    def session_cookies(self, names: Collection[str]) -> list[str]:
+        """The cookies of these names, if there is no Authorization header.
+
+        A browser that used the page over HTTP and TLS has both; a repeated name is void.
+        """
         if self.has_authorization or not self.cookies:
-            return None
-        pairs = (part.strip().partition("=") for part in self.cookies.decode("latin-1").split(";"))
-        found = [v for name, _, v in pairs if name in (SESSION_COOKIE, SECURE_SESSION_COOKIE)]
-        return found[0] if len(found) == 1 and found[0] else None
+            return []
+        found: dict[str, list[str]] = {name: [] for name in names}
+        for part in self.cookies.decode("latin-1").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name in found:
+                found[name].append(value)
+        return [values[0] for values in found.values() if len(values) == 1 and values[0]]
 
 
 def read_identity(headers: Iterable[tuple[bytes, bytes]]) -> RequestIdentity:
@@ -152,13 +157,18 @@ class AccessControl:
         scope.pop(AUTH_ERROR, None)
         scope.pop(SESSION, None)
         try:
-            if identity.session_cookie is None:
-                scope[PRINCIPAL] = await self._token_principal(identity.token, scope)
-            else:
-                scope[PRINCIPAL] = await self._session_principal(identity.session_cookie, scope)
+            scope[PRINCIPAL] = await self._token_principal(identity.token, scope)
+            for cookie in self._session_cookies(identity, scope):
+                if scope[PRINCIPAL] is None:
+                    scope[PRINCIPAL] = await self._session_principal(cookie, scope)
         except DuctileError as error:
             # Public endpoints stay available; `authorize` raises this error for the others.
             scope[PRINCIPAL], scope[AUTH_ERROR] = None, error
+
+    def _session_cookies(self, identity: RequestIdentity, scope: AsgiScope) -> list[str]:
+        if not self._services.compiled.settings.api.ui:
+            return []
+        return identity.session_cookies((SECURE_SESSION_COOKIE, plain_session_cookie(scope)))
 
     async def _token_principal(self, token: str | None, scope: AsgiScope) -> Principal | None:
         """Return the owner of the token; raises `TooManyFailedLogins`."""
@@ -310,6 +320,15 @@ async def reauthorize(request: Request) -> None:
     if not access.local:
         await access.authenticate(request.scope)
     authorize(request)
+
+
+def plain_session_cookie(scope: AsgiScope) -> str:
+    """Return the name of the session's cookie over HTTP.
+
+    It contains the listener's port, because the gateways of one host share its cookies.
+    """
+    _, port = scope.get("server") or ("", 0)
+    return f"ductile_session_{port}"
 
 
 def session_of(request: Request) -> Session | None:

@@ -10,6 +10,8 @@ from ductile.store.engines.api import Tx
 
 IDLE_LIMIT = timedelta(hours=12)
 TOTAL_LIMIT = timedelta(days=7)
+MAX_SESSIONS = 20
+"""Open sessions of one token, and of the local socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,12 @@ class StoredSession:
 
 
 def open_session(tx: Tx, hash: str, token_hash: str | None, now: datetime) -> StoredSession:
-    """Store a session, and delete those that have ended."""
+    """Store a session; delete those that have ended, and the oldest ones above the limit."""
     tx.run("delete_ended_ui_sessions", **_limits(now))
+    same = [session for session in list_open(tx, now) if session.token_hash == token_hash]
+    same.sort(key=lambda session: session.created_at, reverse=True)
+    for surplus in same[MAX_SESSIONS - 1 :]:
+        close_session(tx, surplus.hash)
     tx.run("insert_ui_session", hash=hash, token_hash=token_hash, now=to_text(now))
     return StoredSession(hash, token_hash, now, now)
 

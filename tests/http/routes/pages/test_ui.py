@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from http.client import HTTPConnection
 from http.cookies import SimpleCookie
 from typing import Any
 
@@ -16,7 +18,7 @@ from tests.conftest import FakeClock
 from tests.http.client import Client
 from tests.http.harness import ADMIN, CONFIG, READER, Answer, ApiHarness, running_api
 from tests.http.subscriber import subscribed
-from tests.waiting import until
+from tests.waiting import WAIT_LIMIT, until
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,51 @@ class TestSession:
         assert ask(api, "GET", "/jobs", f"{cookie}; {cookie}").status == 401
         assert ask(api, "GET", "/jobs", f"other=1; {cookie}").status == 200
 
+    def test_cookies_of_both_schemes_are_tried(self, api: ApiHarness) -> None:
+        cookie = cookie_of(log_in(api, token=ADMIN))
+        secure = cookie.replace(cookie.partition("=")[0], "__Host-ductile_session")
+        plain = f"ductile_session_{api.address('api')[1]}"
+        for both in (f"{plain}=ended; {secure}", f"{cookie}; __Host-ductile_session=ended"):
+            assert ask(api, "GET", "/jobs", both).status == 200, both
+            assert ask(api, "POST", "/system/reload", both, {"dry_run": True}).status == 200
+        assert ask(api, "GET", "/jobs", f"{plain}=ended; __Host-ductile_session=x").status == 401
+
+    def test_gateways_of_one_host_have_cookies_of_their_own(self, api: ApiHarness) -> None:
+        cookie = cookie_of(log_in(api, token=ADMIN))
+        port = api.address("api")[1]
+        assert cookie.startswith(f"ductile_session_{port}=")
+        other = f"ductile_session_{port + 1}=other"
+        assert ask(api, "GET", "/jobs", f"{other}; {cookie}").status == 200
+        assert ask(api, "GET", "/jobs", cookie.replace(str(port), str(port + 1), 1)).status == 401
+
+    @pytest.mark.parametrize("scheme", ["http", "https"])
+    def test_login_deletes_the_cookie_of_the_other_scheme(
+        self, api: ApiHarness, scheme: str
+    ) -> None:
+        host, port = api.address("api")
+        names = {"http": f"ductile_session_{port}", "https": "__Host-ductile_session"}
+        connection = HTTPConnection(host, port, timeout=WAIT_LIMIT)
+        headers = page_headers(api, Origin=f"{scheme}://{host}:{port}")
+        try:
+            connection.request("POST", "/ui/session", json.dumps({"token": ADMIN}), headers)
+            cookies = connection.getresponse().headers.get_all("set-cookie")
+        finally:
+            connection.close()
+        assert cookies is not None
+        deleted, kept = cookies
+        assert deleted.startswith(f'{names[{"http": "https", "https": "http"}[scheme]]}="";')
+        assert "Max-Age=0" in deleted
+        assert kept.startswith(f"{names[scheme]}=")
+
+    def test_disabled_dashboard_refuses_cookies(self) -> None:
+        with running_api(working=False) as api:
+            cookie = cookie_of(log_in(api, token=ADMIN))
+            assert ask(api, "GET", "/jobs", cookie).status == 200
+            disabled = CONFIG.replace("listen: 127.0.0.1:0", "listen: 127.0.0.1:0\n  ui: false")
+            api.write("config.yaml", disabled)
+            assert api.ask("POST", "/system/reload", {}).status == 200
+            assert ask(api, "GET", "/jobs", cookie).status == 401
+
     def test_logout_ends_it(self, api: ApiHarness) -> None:
         cookie = cookie_of(log_in(api, token=ADMIN))
         assert ask(api, "DELETE", "/ui/session", cookie).json == {"closed": True}
@@ -206,6 +253,20 @@ class TestLimits:
         assert not ledger.read(
             lambda tx: [s for s in ui_sessions.list_open(tx, old) if s.hash == "ended"]
         )
+
+    @pytest.mark.parametrize("token_hash", [None, "some-token"])
+    def test_oldest_session_above_the_limit_is_dropped(
+        self, api: ApiHarness, token_hash: str | None
+    ) -> None:
+        ledger, now = api.gateway.ledger, api.gateway.clock.now() + timedelta(minutes=1)
+        ledger.write(lambda tx: ui_sessions.open_session(tx, f"kept-{token_hash}", "another", now))
+        hashes = [f"{token_hash}-{n}" for n in range(ui_sessions.MAX_SESSIONS + 2)]
+        for n, hash in enumerate(hashes):
+            at = now + timedelta(seconds=n)
+            ledger.write(lambda tx, h=hash, a=at: ui_sessions.open_session(tx, h, token_hash, a))
+        found = ledger.read(lambda tx: ui_sessions.list_open(tx, now))
+        assert {s.hash for s in found if s.token_hash == token_hash} == set(hashes[2:])
+        assert f"kept-{token_hash}" in {session.hash for session in found}
 
     def test_use_is_recorded(self, api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ductile.engine.ingress.auth.TOUCH_AFTER", timedelta(0))

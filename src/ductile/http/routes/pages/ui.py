@@ -19,10 +19,10 @@ from ductile.errors import NotFound, Refused, UsageError
 from ductile.http.middleware.audit import name_actor
 from ductile.http.middleware.auth import (
     SECURE_SESSION_COOKIE,
-    SESSION_COOKIE,
     Unauthorized,
     access_of,
     check_same_site,
+    plain_session_cookie,
     principal_of,
     session_of,
 )
@@ -114,8 +114,8 @@ async def close_session(request: Request) -> Response:
     await write_ledger(services_of(request), lambda tx: ui_sessions.close_session(tx, hash))
     app_context_of(request).tokens_changed()
     response = JsonResponse({"closed": True})
-    for name in (SESSION_COOKIE, SECURE_SESSION_COOKIE):
-        response.delete_cookie(name, secure=name == SECURE_SESSION_COOKIE, httponly=True)
+    for name in (plain_session_cookie(request.scope), SECURE_SESSION_COOKIE):
+        _delete_cookie(response, name)
     return response
 
 
@@ -172,8 +172,12 @@ def _file(name: str, cache_control: str) -> Response:
 def _set_cookie(request: Request, response: Response, cookie: str) -> None:
     # The page's own scheme: a proxy may end TLS before the gateway.
     secure = request.headers.get("origin", "").startswith("https://")
+    plain = plain_session_cookie(request.scope)
+    name, other = (SECURE_SESSION_COOKIE, plain) if secure else (plain, SECURE_SESSION_COOKIE)
+    # The other cookie is that of an earlier session under the other scheme.
+    _delete_cookie(response, other)
     response.set_cookie(
-        SECURE_SESSION_COOKIE if secure else SESSION_COOKIE,
+        name,
         cookie,
         max_age=int(ui_sessions.TOTAL_LIMIT.total_seconds()),
         path="/",
@@ -181,6 +185,10 @@ def _set_cookie(request: Request, response: Response, cookie: str) -> None:
         httponly=True,
         samesite="strict",
     )
+
+
+def _delete_cookie(response: Response, name: str) -> None:
+    response.delete_cookie(name, secure=name == SECURE_SESSION_COOKIE, httponly=True)
 
 
 def _describe(request: Request, session: Session | None) -> dict[str, Any]:
