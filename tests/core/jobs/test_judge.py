@@ -382,6 +382,13 @@ def test_a_secret_in_a_response_is_stored_nowhere(status):
         json.loads(settled.result)
 
 
+def test_a_number_that_equals_a_secret_is_stored_as_valid_json():
+    rules = replace(RULES, redactor=Redactor(["123456789"]))
+    body = {"status": "ok", "result": {"chat_id": 123456789}}
+    settled = verdict(exited(json.dumps(body).encode()), rules=rules)
+    assert json.loads(settled.result)["result"] == {"chat_id": REDACTED}
+
+
 def test_a_secret_in_broken_output_is_not_stored():
     stdout = b"not json " + json.dumps(SECRET).encode() + SECRET.encode()
     assert not leaks(verdict(exited(stdout), rules=SECRETIVE).stdout)

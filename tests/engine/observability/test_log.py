@@ -320,6 +320,13 @@ def library() -> Iterator[logging.Logger]:
     logging.getLogger(name).handlers.clear()
 
 
+def test_line_with_a_number_that_equals_a_secret_is_valid_json(out: Output) -> None:
+    configure("debug", "json", Redactor(["123456789"]))
+    log.logger("http").info("sent", chat_id=123456789)
+    [line] = out.lines()
+    assert json.loads(line)["chat_id"] == "[REDACTED]"
+
+
 def test_library_warnings_are_logged(out: Output, library: logging.Logger) -> None:
     configure("debug", "json", Redactor(["quite-a-secret"]))
     library.info("all is well")
