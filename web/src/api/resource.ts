@@ -98,7 +98,22 @@ class Throttle {
   }
 }
 
+/** The topics of the gateway that do not belong to one agent or session. */
+export const TOPICS = [
+  'jobs',
+  'pipelines',
+  'events',
+  'breakers',
+  'relay',
+  'gateway:messages',
+  'gateway:violations',
+  'gateway:capabilities',
+  'gateway:webhooks',
+] as const;
+
+type Topic = (typeof TOPICS)[number];
+
 /** Concerns every event of these topics. */
-export function ofTopics(...topics: string[]): (event: GatewayEvent) => boolean {
-  return (event) => topics.includes(event.topic);
+export function ofTopics(...topics: Topic[]): (event: GatewayEvent) => boolean {
+  return (event) => topics.some((topic) => topic === event.topic);
 }

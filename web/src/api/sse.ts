@@ -68,14 +68,23 @@ const MAX_SILENCE_MS = 40_000;
 
 /** Reads one connection until it ends; throws if it was refused or lost. */
 export async function readStream(options: StreamOptions): Promise<void> {
-  const silence = new AbortController();
+  const abort = new AbortController();
+  try {
+    await readConnection(options, abort);
+  } finally {
+    // Also after an exception of a callback: the next connection must not be a second one.
+    abort.abort();
+  }
+}
+
+async function readConnection(options: StreamOptions, abort: AbortController): Promise<void> {
   const headers: Record<string, string> = { Accept: 'text/event-stream' };
   if (options.lastId) headers['Last-Event-ID'] = options.lastId;
   const response = await fetch(options.address, {
     headers,
     credentials: 'same-origin',
     cache: 'no-store',
-    signal: AbortSignal.any([options.signal, silence.signal]),
+    signal: AbortSignal.any([options.signal, abort.signal]),
   });
   if (!response.ok || !response.body) throw new StreamRefused(response.status);
   options.onOpen();
@@ -83,7 +92,7 @@ export async function readStream(options: StreamOptions): Promise<void> {
   parser.lastId = options.lastId;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
-    const timer = setTimeout(() => silence.abort(), MAX_SILENCE_MS);
+    const timer = setTimeout(() => abort.abort(), MAX_SILENCE_MS);
     const { done, value } = await reader.read().finally(() => clearTimeout(timer));
     if (done) return;
     const events = parser.push(value);

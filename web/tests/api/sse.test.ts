@@ -55,6 +55,18 @@ describe('readStream', () => {
     expect(given.onId).toHaveBeenLastCalledWith('43');
   });
 
+  it('closes the connection if a callback throws', async () => {
+    const fetcher = vi.fn(async (_: string, __: RequestInit) => new Response(STREAM));
+    vi.stubGlobal('fetch', fetcher);
+    const given = options();
+    given.onEvents.mockImplementation(() => {
+      throw new Error('a screen failed');
+    });
+    await expect(readStream(given)).rejects.toThrow('a screen failed');
+    expect(fetcher.mock.calls[0]?.[1].signal?.aborted).toBe(true);
+    expect(given.signal.aborted).toBe(false);
+  });
+
   it('reports the status of a refused stream', async () => {
     vi.stubGlobal('fetch', async () => new Response('', { status: 503 }));
     const given = options();

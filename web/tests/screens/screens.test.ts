@@ -4,6 +4,7 @@ import type {
   JobPage,
   Overview,
   PipelineStep,
+  Pipelines,
   RunStep,
   TreeNode,
 } from '../../src/api/types';
@@ -11,6 +12,7 @@ import { findAttention } from '../../src/screens/home/attention';
 import { textOf } from '../../src/screens/job/job-log';
 import { edgesOf } from '../../src/screens/job/job-run';
 import { editablePayload } from '../../src/screens/job/replay-dialog';
+import { describeStart, groupHandlers } from '../../src/screens/pipelines/handlers';
 import { shapeOf } from '../../src/screens/pipelines/pipeline-graph';
 import { groupSamples, percentile } from '../../src/screens/plugins/statistics';
 import { graphOf, timelineOf } from '../../src/screens/runs/run-steps';
@@ -176,5 +178,31 @@ describe('editablePayload', () => {
     expect(editablePayload({ command: 'handle', payload: event })).toEqual({ a: 1 });
     expect(editablePayload({ command: 'poll', payload: event })).toEqual(event);
     expect(editablePayload({ command: 'poll', payload: undefined })).toEqual({});
+  });
+});
+
+describe('pipelines', () => {
+  const row = (name: string, more: object) =>
+    ({
+      name,
+      on: null,
+      on_hook: null,
+      from_pipeline: null,
+      ...more,
+    }) as Pipelines['pipelines'][number];
+
+  it('have the steps for the end of their runs under them', () => {
+    const grouped = groupHandlers([
+      row('a', { on: 'photos.new' }),
+      row('a.always', { on_hook: 'run.ended', from_pipeline: 'a' }),
+      row('a.on_failure', { on_hook: 'run.failed', from_pipeline: 'a' }),
+      row('b', { on_hook: 'job.failed' }),
+    ]);
+    expect(
+      grouped.map((owner) => [owner.name, describeStart(owner), owner.handlers.map(describeStart)]),
+    ).toEqual([
+      ['a', 'photos.new', ['always', 'on_failure']],
+      ['b', 'hook job.failed', []],
+    ]);
   });
 });

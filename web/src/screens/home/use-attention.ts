@@ -7,6 +7,7 @@ import { type AttentionItem, findAttention } from './attention';
 export function useAttention(overview: Overview | null): AttentionItem[] | null {
   const ofJobs = ofTopics('jobs', 'breakers');
   const addressOf = (scope: string, address: string) => (can(scope) ? address : null);
+  // Not on events: each request runs the health command of every plugin.
   const status = useResource<Status>(addressOf('system:ro', '/system/status'));
   const dead = useResource<JobPage>(addressOf('jobs:ro', '/jobs?status=dead&limit=100'), ofJobs);
   const failed = useResource<JobPage>(
@@ -16,6 +17,7 @@ export function useAttention(overview: Overview | null): AttentionItem[] | null 
   const schedules = useResource<Schedules>(addressOf('jobs:ro', '/scheduler/jobs'), ofJobs);
   const deliveries = useResource<Deliveries>(
     addressOf('agents:ro', '/gateway/deliveries?status=dead&limit=50'),
+    ofTopics('gateway:webhooks'),
   );
   const isMissing =
     (can('system:ro') && !overview) || (can('jobs:ro') && !(dead.data && failed.data));

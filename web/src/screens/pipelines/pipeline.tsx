@@ -12,6 +12,7 @@ import { formatDuration } from '../../format/duration';
 import { Link } from '../../router/link';
 import { OutcomePlots } from '../plugins/outcome-plots';
 import { RunTable } from '../runs/run-table';
+import { describeStart } from './handlers';
 import { shapeOf } from './pipeline-graph';
 import { StartDialog } from './start-dialog';
 
@@ -72,13 +73,18 @@ function PipelineParts({ pipeline, newest }: PipelinePartsProps) {
     ofTopics('jobs', 'pipelines'),
   );
   const states = new Map(run.data?.steps.map(({ step, status }) => [step, status]));
-  const start = pipeline.on ?? `hook ${pipeline.on_hook}`;
+  const start = describeStart(pipeline);
+  const owner = pipeline.from_pipeline;
   return (
     <>
       <Details
         entries={[
           ['Starts on', <code>{start}</code>],
           ['From', pipeline.from_plugin],
+          [
+            'Of the pipeline',
+            owner && <Link to={`/pipelines/${encodeURIComponent(owner)}`}>{owner}</Link>,
+          ],
           ['If', pipeline.if && <code>{pipeline.if}</code>],
           ['Mode', pipeline.execution_mode],
           ['Timeout', pipeline.timeout && formatDuration(pipeline.timeout * 1000)],

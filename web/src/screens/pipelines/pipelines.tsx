@@ -3,27 +3,37 @@ import type { Pipelines as PipelineList } from '../../api/types';
 import { Page } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
+import { countOf } from '../../format/text';
 import { Link } from '../../router/link';
+import { describeStart, groupHandlers, type OwnedPipeline } from './handlers';
 
-type Row = PipelineList['pipelines'][number];
+const addressOf = (name: string) => `/pipelines/${encodeURIComponent(name)}`;
 
-const COLUMNS: Column<Row>[] = [
+const COLUMNS: Column<OwnedPipeline>[] = [
   {
     id: 'name',
     title: 'Pipeline',
-    cell: ({ name }) => (
-      <Link to={`/pipelines/${encodeURIComponent(name)}`}>
-        <strong>{name}</strong>
-      </Link>
+    cell: ({ name, handlers }) => (
+      <>
+        <Link to={addressOf(name)}>
+          <strong>{name}</strong>
+        </Link>
+        {handlers.map((handler) => (
+          <div key={handler.name} class="note">
+            <Link to={addressOf(handler.name)}>{describeStart(handler)}</Link>{' '}
+            {countOf(handler.steps, 'step')}
+          </div>
+        ))}
+      </>
     ),
     sortBy: ({ name }) => name,
   },
   {
     id: 'on',
     title: 'Starts on',
-    cell: ({ on, on_hook, from_plugin, if: condition }) => (
+    cell: ({ from_plugin, if: condition, ...pipeline }) => (
       <>
-        <code>{on ?? (on_hook && `hook ${on_hook}`)}</code>
+        <code>{describeStart(pipeline)}</code>
         {from_plugin && <span class="muted"> from {from_plugin}</span>}
         {condition && <span class="muted"> if {condition}</span>}
       </>
@@ -59,7 +69,7 @@ export function Pipelines() {
         {({ pipelines }) =>
           pipelines.length ? (
             <Table
-              rows={pipelines}
+              rows={groupHandlers(pipelines)}
               columns={COLUMNS}
               keyOf={({ name }) => name}
               label="Pipelines"

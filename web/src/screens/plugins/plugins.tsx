@@ -9,8 +9,12 @@ import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
 import { Link } from '../../router/link';
 import { queryValue } from '../../router/router';
+import { type LastAttempt, laterOf, useLastAttempts } from './last-attempts';
 
-type Row = PluginList['plugins'][number] & Partial<Status['plugins'][number]>;
+type Row = PluginList['plugins'][number] & {
+  health: Status['plugins'][number]['health'] | undefined;
+  last: LastAttempt | null;
+};
 
 const STATES = ['ready', 'unhealthy', 'refused', 'shadowed', 'disabled', 'available'];
 
@@ -41,15 +45,15 @@ const COLUMNS: Column<Row>[] = [
   {
     id: 'last',
     title: 'Last attempt',
-    cell: ({ last_run }) =>
-      last_run ? (
+    cell: ({ last }) =>
+      last ? (
         <>
-          <Badge status={last_run.status} /> <Time at={last_run.completed_at} relative />
+          <Badge status={last.status} /> <Time at={last.completed_at} relative />
         </>
       ) : (
         <span class="muted">–</span>
       ),
-    sortBy: ({ last_run }) => last_run?.completed_at ?? null,
+    sortBy: ({ last }) => last?.completed_at ?? null,
   },
   {
     id: 'about',
@@ -61,19 +65,40 @@ const COLUMNS: Column<Row>[] = [
 
 export function Plugins() {
   const list = useResource<PluginList>('/plugins', ofTopics('breakers'));
-  const status = useResource<Status>(can('system:ro') ? '/system/status' : null, ofTopics('jobs'));
-  const extra = new Map(status.data?.plugins.map((plugin) => [plugin.name, plugin]));
+  // Not on events: each request runs the health command of every plugin.
+  const status = useResource<Status>(can('system:ro') ? '/system/status' : null);
+  const checked = new Map(status.data?.plugins.map((plugin) => [plugin.name, plugin]));
+  const newest = useLastAttempts();
   const state = queryValue('state');
+  const refresh = () => {
+    list.refetch();
+    status.refetch();
+  };
   return (
     <Page title="Plugins">
       <Filters>
         <SelectFilter name="state" label="State" options={STATES} all="all configured" />
+        {can('system:ro') && (
+          <button
+            type="button"
+            class="quiet"
+            disabled={status.isLoading}
+            title="Run the health commands of the plugins"
+            onClick={refresh}
+          >
+            Refresh
+          </button>
+        )}
       </Filters>
       <Loaded resource={list}>
         {({ plugins }) => {
           const rows = plugins
             .filter((plugin) => (state ? plugin.state === state : plugin.state !== 'available'))
-            .map((plugin): Row => ({ ...plugin, ...extra.get(plugin.name) }));
+            .map((plugin): Row => {
+              const found = checked.get(plugin.name);
+              const last = laterOf(found?.last_run, newest.get(plugin.name));
+              return { ...plugin, health: found?.health, last };
+            });
           if (!rows.length) {
             return (
               <Empty title="No plugin is here">

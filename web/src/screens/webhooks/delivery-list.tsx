@@ -100,7 +100,7 @@ export function DeliveryList() {
     webhook_id: queryValue('webhook_id'),
     before: queryValue('before'),
   });
-  const page = useResource<Deliveries>(address, ofTopics('deliveries', 'webhooks'));
+  const page = useResource<Deliveries>(address, ofTopics('gateway:webhooks'));
   const retryOne = async ({ delivery_id }: Delivery) => {
     const sent = post(path('gateway', 'deliveries', delivery_id, 'retry'));
     await report(sent, 'The delivery is attempted again.');

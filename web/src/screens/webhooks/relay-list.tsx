@@ -1,7 +1,7 @@
 // Events on their way to other gateways.
 
 import { path, post, withQuery } from '../../api/client';
-import { useResource } from '../../api/resource';
+import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Relays } from '../../api/types';
 import { Badge } from '../../components/badge';
@@ -58,7 +58,10 @@ function columns(onDone: () => void): Column<Relay>[] {
 }
 
 export function RelayList() {
-  const list = useResource<Relays>(withQuery('/relays', { status: queryValue('status') }));
+  const list = useResource<Relays>(
+    withQuery('/relays', { status: queryValue('status') }),
+    ofTopics('relay'),
+  );
   return (
     <>
       <Filters>

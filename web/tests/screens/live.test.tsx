@@ -1,0 +1,125 @@
+// Which requests an open screen sends when events arrive.
+
+import { render } from 'preact';
+import { act } from 'preact/test-utils';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { sessionState } from '../../src/api/session';
+import type { GatewayEvent } from '../../src/api/types';
+import { Home } from '../../src/screens/home/home';
+import { Plugins } from '../../src/screens/plugins/plugins';
+import { DeliveryList } from '../../src/screens/webhooks/delivery-list';
+
+const { listeners } = vi.hoisted(() => ({
+  listeners: new Set<(events: GatewayEvent[]) => void>(),
+}));
+
+vi.mock('../../src/api/events', async () => {
+  const { signal } = await import('@preact/signals');
+  return {
+    reconnects: signal(0),
+    onEvents: (listener: (events: GatewayEvent[]) => void) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+  };
+});
+
+const root = document.createElement('div');
+const requests: string[] = [];
+
+const PLUGIN = { name: 'echo', state: 'ready', reason: null, commands: {}, path: '/p' };
+const LAST = { plugin: 'echo', command: 'poll', status: 'failed', completed_at: '2026-01-01' };
+const HEALTH = { healthy: true, detail: 'fine', duration_ms: 1 };
+const STATUS = { ...PLUGIN, state: 'refused', health: HEALTH, last_run: LAST };
+const ANSWERS: Record<string, object> = {
+  '/plugins': { plugins: [PLUGIN] },
+  '/system/status': { plugins: [STATUS] },
+  '/gateway/deliveries': { deliveries: [], cursor: null },
+};
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  requests.length = 0;
+  const session = { name: 'test', scopes: ['*'], expires_at: '' };
+  sessionState.value = { kind: 'active', session };
+  vi.stubGlobal('fetch', async (address: string) => {
+    requests.push(address);
+    const answer = ANSWERS[address];
+    return new Response(JSON.stringify(answer ?? {}), { status: answer ? 200 : 404 });
+  });
+});
+
+afterEach(async () => {
+  await act(() => render(null, root));
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+async function show(content: Parameters<typeof render>[0]): Promise<void> {
+  await act(() => render(content, root));
+  await settle();
+}
+
+/** Longer than the time between two requests of a resource. */
+async function settle(): Promise<void> {
+  await act(async () => {
+    await vi.advanceTimersByTimeAsync(3000);
+  });
+}
+
+async function publish(
+  topic: string,
+  type: string,
+  data: GatewayEvent['data'],
+  at = new Date().toISOString(),
+): Promise<void> {
+  const event = { id: '1', topic, type, at, data };
+  await act(() => {
+    for (const listener of listeners) listener([event]);
+  });
+  await settle();
+}
+
+const countOf = (address: string) => requests.filter((sent) => sent === address).length;
+const ENDED = { plugin: 'echo', duration_ms: 5 };
+
+describe('the plugins', () => {
+  it('run their health commands once, and again with Refresh', async () => {
+    await show(<Plugins />);
+    await publish('jobs', 'job.succeeded', ENDED);
+    await publish('breakers', 'breaker.open', {});
+    expect(countOf('/plugins')).toBe(2);
+    expect(countOf('/system/status')).toBe(1);
+    const buttons = [...root.querySelectorAll('button')];
+    buttons.find(({ textContent }) => textContent === 'Refresh')?.click();
+    await settle();
+    expect(countOf('/system/status')).toBe(2);
+  });
+
+  it('show the live state and the attempt that an event reports', async () => {
+    await show(<Plugins />);
+    const row = () => root.querySelector('tbody tr')?.textContent;
+    expect(row()).toMatch(/ready.*fine.*failed/);
+    await publish('jobs', 'job.started', { plugin: 'echo' });
+    expect(row()).toMatch(/failed/);
+    await publish('jobs', 'job.succeeded', ENDED);
+    expect(row()).toMatch(/ready.*fine.*succeeded/);
+    await publish('jobs', 'job.dead', ENDED, '2025-12-31T00:00:00Z');
+    expect(row()).toMatch(/ready.*fine.*failed/);
+  });
+});
+
+it('runs no health command on events at home, and follows deliveries', async () => {
+  await show(<Home />);
+  await publish('jobs', 'job.dead', ENDED);
+  await publish('gateway:webhooks', 'WebhookDeliveryEvent', {});
+  expect(countOf('/system/status')).toBe(1);
+  expect(countOf('/system/overview')).toBe(2);
+  expect(countOf('/gateway/deliveries?status=dead&limit=50')).toBe(2);
+});
+
+it('fetches the deliveries again after one has changed', async () => {
+  await show(<DeliveryList />);
+  await publish('gateway:webhooks', 'WebhookDeliveryEvent', {});
+  expect(countOf('/gateway/deliveries')).toBe(2);
+});
