@@ -69,3 +69,9 @@ def test_estimate_needs_a_first_percent() -> None:
     assert Progress(0.5, "").seconds_left(10) is None
     assert Progress(25, "").seconds_left(10) == 30
     assert Progress(100, "").seconds_left(10) is None
+
+
+def test_beginning_of_a_secret_is_held_back_and_nothing_more() -> None:
+    redactor = Redactor(["AxxxxxxxxxxA"])
+    assert readable_beginning(b"A" * 40_000, redactor) == "A" * 39_999
+    assert readable_beginning(b"see AxxxxxxxxxxA", redactor) == "see [REDACTED]"

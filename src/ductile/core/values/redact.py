@@ -161,10 +161,18 @@ class Redactor:
 
     def growing(self, text: str) -> str:
         """As `text`, for the beginning of a text, without an end that may become a secret."""
-        # The end of one secret may be the beginning of another.
-        while cut := max((_overlap(text, spelling, 1) for spelling in self._spellings), default=0):
-            text = text[:-cut]
-        return self.text(text)
+        starts = {
+            len(text) - length
+            for spelling in self._spellings
+            for length in range(1, min(len(spelling), len(text) + 1))
+            if text.endswith(spelling[:length])
+        }
+        if not starts:
+            return self.text(text)
+        # What begins inside of a whole secret is replaced with it.
+        whole = [match.span() for match in self._pattern.finditer(text)]
+        unsettled = (start for start in sorted(starts) if not any(a < start < b for a, b in whole))
+        return self.text(text[: next(unsettled, len(text))])
 
     def maybe(self, text: str | None) -> str | None:
         return None if text is None else self.text(text)
@@ -190,7 +198,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _overlap(text: str, secret: str, shortest: int = SHORTEST_PART) -> int:
+def _overlap(text: str, secret: str) -> int:
     """The length of the longest start of the secret that the text ends with."""
     most = min(len(secret) - 1, len(text))
-    return next((n for n in range(most, shortest - 1, -1) if text.endswith(secret[:n])), 0)
+    return next((n for n in range(most, SHORTEST_PART - 1, -1) if text.endswith(secret[:n])), 0)
