@@ -526,7 +526,7 @@ export interface paths {
         put?: never;
         /**
          * Queue a new job with the payload and context of an old one.
-         * @description With `payload` the new job has this payload instead.
+         * @description With `payload` the new job has this payload instead; as in a trigger, the token must have the scope for the job's command.
          */
         post: operations["post_job_job_id_replay"];
         delete?: never;
