@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile.engine import gateway
+from ductile.engine import gateway, instance_lock
 from ductile.engine.instance_lock import (
     InstanceLock,
     LockHolder,
@@ -20,7 +21,7 @@ from ductile.engine.instance_lock import (
 )
 from ductile.errors import Locked, Refused
 from tests.engine.site import OK, Site
-from tests.waiting import WAIT_LIMIT, until
+from tests.waiting import WAIT_LIMIT, process_state, until
 
 HOLDER = """
 import os, signal, sys, time
@@ -264,3 +265,102 @@ def test_lock_on_a_file_that_was_removed_meanwhile_does_not_count(
     assert len(opened) == 2
     assert find_holder(tmp_path) == LockHolder(os.getpid(), is_gateway=False)
     lock.release()
+
+
+def test_unreadable_directory_does_not_mean_that_the_lock_file_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = InstanceLock(tmp_path)
+    lock.acquire(for_gateway=True)
+    descriptor = lock.fd
+
+    def fail(path: Path) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "lstat", fail)
+        assert lock.keep()
+    assert lock.fd == descriptor
+    lock.release()
+
+
+def test_own_lock_is_not_taken_for_that_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may be back at its path when it is opened."""
+    lock = InstanceLock(tmp_path)
+    lock.acquire(for_gateway=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "_is_at_path", lambda _fd: False)
+        assert lock.keep()
+    lock.release()
+
+
+def test_start_is_refused_if_the_lock_file_cannot_be_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "lstat", fail)
+    with pytest.raises(Refused, match="cannot be used"):
+        InstanceLock(tmp_path).acquire(wait=0)
+
+
+LOCKS = "1: FLOCK  ADVISORY  WRITE 4001 {other} 0 EOF\n2: FLOCK  ADVISORY  WRITE 4002 {own} 0 EOF\n"
+
+
+@pytest.mark.parametrize(
+    ("own_device", "text", "pid"),
+    [
+        ("{device}", "4002\n", 4002),
+        ("{device}", "4001\n", 4002),
+        ("{device}", "", 4002),
+        # The table has another device number than `stat`.
+        ("00:1", "4002\n", 4002),
+        ("00:1", "9\n", None),
+        ("00:1", "", None),
+    ],
+)
+def test_lock_with_the_same_inode_number_on_another_file_system_is_not_taken_for_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_device: str, text: str, pid: int | None
+) -> None:
+    path = tmp_path / "ductile.lock"
+    path.write_text(text)
+    found = path.stat()
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+    own = own_device.format(device=device)
+    table = LOCKS.format(other=f"ff:fe:{found.st_ino}", own=f"{own}:{found.st_ino}")
+    read_text = Path.read_text
+
+    def read(self: Path, encoding: str | None = None, errors: str | None = None) -> str:
+        return table if str(self) == "/proc/locks" else read_text(self, encoding, errors)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    # The files of both are hidden from this user.
+    monkeypatch.setattr(instance_lock, "has_open", lambda _pid, _file: None)
+    with path.open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        holder = find_holder(tmp_path)
+    assert holder is not None
+    assert holder.pid == pid
+
+
+def test_jobs_end_at_once_if_another_process_has_the_lock(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "LOCK_CHECK_SECONDS", 0.02)
+    gate = site.gate()
+    site.plugin("slow", gate.script() + OK)
+    path = site.state / "ductile.lock"
+    with site.running() as running:
+        running.put("slow")
+        pid = int(gate.arrived())
+        other = path.with_name("other")
+        descriptor = os.open(other, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        other.rename(path)
+        # Nobody has called `stop`.
+        until(lambda: process_state(pid) == "")
+        until(lambda: running.gateway.failure is not None)
+    os.close(descriptor)

@@ -210,6 +210,9 @@ class Gateway(Services):
     def _keep_lock(self, _now: datetime) -> float:
         """Stop if the lock file was replaced by one that another process has locked."""
         if not self._lock.keep():
+            # Before the stop with its grace: the other gateway may be about to start the same jobs.
+            self.stopping.set()
+            self._terminate_local_jobs()
             reason = f"another process has locked {self._lock.path}, which was removed"
             raise LedgerBroken(f"{reason}; two gateways must not use one ledger")
         return LOCK_CHECK_SECONDS
@@ -237,17 +240,21 @@ class Gateway(Services):
         while self.requests.get() is not ControlRequest.STOP:
             try:
                 self.reload()
-                self._record_reload()
             except ConfigError as error:
                 for problem in error.problems:
                     self._log.error("reload refused", problem=str(problem))
             except DuctileError as error:
                 self._log.error("reload refused", problem=error.message)
+            else:
+                self._record_reload()
 
     def _record_reload(self) -> None:
         """Write the audit entry of a reload that a signal has requested; its sender is unknown."""
         entry, now = AuditEntry("signal", "this machine", "config.reload"), self.clock.now()
-        self.ledger.write(lambda tx: audit.append(tx, entry, now))
+        try:
+            self.ledger.write(lambda tx: audit.append(tx, entry, now))
+        except DuctileError as error:
+            self._log.error("reloaded, but the audit entry is missing", problem=error.message)
 
     def settled(self, settlement: Settlement) -> None:
         """Called after an attempt's settlement is durable."""

@@ -50,6 +50,9 @@ class InstanceLock:
                     os.close(fd)
                     raise _locked(holder, self.path.parent) from None
                 time.sleep(0.005)
+            except OSError as error:
+                os.close(fd)
+                raise self._unusable(error) from error
         self._for_gateway = for_gateway
         self._take(fd)
 
@@ -57,16 +60,21 @@ class InstanceLock:
         """Create and lock the file again if it was removed; whether this process has the lock.
 
         Without the file, another gateway could start on the same ledger. The first descriptor stays
-        open, because the runner holds it too.
+        open, because the runner holds it too. An error that does not tell whether the file is there
+        changes nothing: the next call finds out.
         """
-        if self._is_at_path(self.fd):
+        try:
+            if self._is_at_path(self.fd):
+                return True
+        except OSError:
             return True
         fd = self._open()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            found = os.fstat(fd)
             os.close(fd)
-            return False
+            return any(os.path.samestat(found, os.fstat(own)) for own in (self.fd, *self._replaced))
         self._replaced.append(self.fd)
         self._take(fd)
         return True
@@ -78,10 +86,10 @@ class InstanceLock:
         self.fd = fd
 
     def _is_at_path(self, fd: int) -> bool:
-        """Whether the file at the path is the one that is open."""
+        """Whether the file at the path is the one that is open; OSError if that is unknown."""
         try:
             found = self.path.lstat()
-        except OSError:
+        except FileNotFoundError:
             return False
         return os.path.samestat(found, os.fstat(fd))
 
@@ -90,10 +98,13 @@ class InstanceLock:
             files.create(self.path.parent)
             return files.open_or_create(self.path)
         except OSError as error:
-            problem = f"the state directory {self.path.parent} cannot be used"
-            reason = f"{error.filename}: {error.strerror}"
-            action = "let this user write there, or set state.path (with state.url, state.dir)"
-            raise Refused(f"{problem}: {reason}; {action}") from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> Refused:
+        problem = f"the state directory {self.path.parent} cannot be used"
+        reason = f"{error.filename or self.path}: {error.strerror}"
+        action = "let this user write there, or set state.path (with state.url, state.dir)"
+        return Refused(f"{problem}: {reason}; {action}")
 
     def release(self) -> None:
         if self.fd >= 0:
@@ -143,31 +154,45 @@ def find_holder(state_dir: Path) -> LockHolder | None:
 def _read_holder(fd: int) -> LockHolder:
     """The holder by the kernel's table of locks: any process can write to the file.
 
-    The content of the file only tells a command from a gateway.
+    The content of the file tells a command from a gateway, and which of several processes it is
+    where the table alone does not.
     """
-    pid = _find_locker(os.fstat(fd))
     words = os.pread(fd, 64, 0).decode(errors="replace").split()
+    pid = _find_locker(os.fstat(fd), words[0] if words else "")
     kinds = {(str(pid),): True, (str(pid), _COMMAND): False}
     return LockHolder(pid, kinds.get(tuple(words)))
 
 
-def _find_locker(file: os.stat_result) -> int | None:
+def _find_locker(file: os.stat_result, written_pid: str) -> int | None:
     """The process that has locked this file with `flock`, and has not been replaced since.
 
-    The kernel keeps naming a process that has ended while its children hold the lock.
+    The kernel keeps naming a process that has ended while its children hold the lock. Files of
+    several file systems may have the same inode number, and some file systems have another device
+    number in the table. A process of which neither the device nor its open files show that it has
+    locked this file counts only if the file names it.
     """
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
+    inode = f":{file.st_ino}"
+    exact = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}{inode}"
+    certain, possible = list[int](), list[int]()
     for line in lines:
         # `1: FLOCK  ADVISORY  WRITE 4000 fe:00:1234 0 EOF`; a waiting process has an arrow.
         words = line.split()
-        if len(words) == 8 and words[5].endswith(f":{file.st_ino}") and words[3] == "WRITE":
-            pid = int(words[4])
-            if words[1] == "FLOCK" and pid > 0 and has_open(pid, file) is not False:
-                return pid
-    return None
+        if len(words) != 8 or (words[1], words[3]) != ("FLOCK", "WRITE"):
+            continue
+        pid, where = int(words[4]), words[5]
+        if not where.endswith(inode) or pid <= 0:
+            continue
+        opened = has_open(pid, file)
+        if opened or (opened is None and where == exact):
+            certain.append(pid)
+        elif opened is None:
+            possible.append(pid)
+    named = [pid for pid in certain or possible if str(pid) == written_pid]
+    return next(iter(named or certain), None)
 
 
 def has_open(pid: int, file: os.stat_result) -> bool | None:

@@ -298,3 +298,14 @@ def test_a_large_answer_is_settled_where_no_thread_can_be_started(
     single.slot.finish()
     assert single.running.ended(id)["status"] == "succeeded"
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("claiming", [0, 1, 3])
+def test_demand_is_never_negative(single: DispatcherUnderTest, claiming: int) -> None:
+    """After a resize to fewer workers, more jobs may be claimed than workers are idle."""
+    tested = single.dispatcher
+    tested._claiming = claiming
+    claims, prefetch = tested._demand()
+    tested._claiming = 0
+    assert claims >= 0
+    assert prefetch >= 0

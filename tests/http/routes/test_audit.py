@@ -11,6 +11,7 @@ import pytest
 
 from ductile.engine.control import ControlRequest
 from ductile.engine.ingress.login_limiter import MAX_FAILURES
+from ductile.errors import LedgerFull
 from ductile.http.route_table import ENDPOINTS
 from ductile.store.access import audit
 from tests.http.client import Client
@@ -164,3 +165,19 @@ def test_guessed_token_does_not_pass_the_fast_path() -> None:
             assert api.ask("POST", "/plugin/echo/poll", "{}", token="wrong").status == 401
         assert api.ask("POST", "/plugin/echo/poll", "{}", token=SHORT).status == 429
         assert api.ask("POST", "/plugin/echo/poll", "{}").status == 202
+
+
+def test_reload_whose_audit_entry_fails_is_not_reported_as_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise LedgerFull("the disk is full; nothing was written")
+
+    with running_api() as api:
+        monkeypatch.setattr(audit, "append", fail)
+        api.gateway.requests.put(ControlRequest.RELOAD)
+        api.gateway.requests.put(ControlRequest.STOP)
+        api.gateway.run()
+    text = capsys.readouterr().out
+    assert "reload refused" not in text
+    assert "reloaded, but the audit entry is missing" in text

@@ -312,7 +312,8 @@ class Dispatcher:
 
     def _demand(self) -> tuple[int, int]:
         """How many jobs to claim: for idle workers, and ahead of those that will be idle."""
-        idle = self._workers.idle - self._claiming
+        # After a resize to fewer workers, more may be claimed than are idle.
+        idle = max(0, self._workers.idle - self._claiming)
         freed, prefetch = self._workers.take_round()
         claims = min(idle, freed)
         claims += self._host.work_signal.take(idle - claims)
