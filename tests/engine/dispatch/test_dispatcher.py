@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
 
 from ductile.engine.dispatch import dispatcher
+from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.workers import LARGE_ANSWER
 from ductile.model import Cancellation, Ending, Outcome, Settlement
 from ductile.runner.connection import SlotLost
@@ -301,11 +303,15 @@ def test_a_large_answer_is_settled_where_no_thread_can_be_started(
 
 
 @pytest.mark.parametrize("claiming", [0, 1, 3])
-def test_demand_is_never_negative(single: DispatcherUnderTest, claiming: int) -> None:
+def test_demand_is_never_negative(claiming: int) -> None:
     """After a resize to fewer workers, more jobs may be claimed than workers are idle."""
-    tested = single.dispatcher
-    tested._claiming = claiming
-    claims, prefetch = tested._demand()
-    tested._claiming = 0
+    dispatcher: Any = object.__new__(Dispatcher)
+    dispatcher._claiming = claiming
+    dispatcher._workers = SimpleNamespace(idle=1, take_round=lambda: (2, 2))
+    work_signal = SimpleNamespace(take=lambda most: most)
+    dispatcher._host = SimpleNamespace(
+        work_signal=work_signal, ledger=SimpleNamespace(batch_size=16)
+    )
+    claims, prefetch = dispatcher._demand()
     assert claims >= 0
     assert prefetch >= 0
