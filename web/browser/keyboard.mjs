@@ -24,15 +24,22 @@ await run(async (page) => {
   await page.keyboard.press('Enter');
   await heading('quick.poll');
 
-  await page.keyboard.press('/');
-  await page.getByRole('dialog', { name: 'Search' }).waitFor();
-  await page.keyboard.type(id.slice(-8));
+  // The dialog of the search before must be closed, and the field of this one must have the focus.
+  const search = async (text) => {
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    await page.keyboard.press('/');
+    await page.getByRole('dialog', { name: 'Search' }).waitFor();
+    await page.waitForFunction(() => document.activeElement?.getAttribute('type') === 'search');
+    await page.keyboard.type(text);
+  };
+  await search(id.slice(-8));
   await page.getByRole('button', { name: id }).waitFor();
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.hash.includes(id));
 
-  await page.keyboard.press('/');
-  await page.keyboard.type('photos');
+  await search('photos');
+  // Without a filter, other names are listed too.
+  await page.getByRole('button', { name: 'Home' }).waitFor({ state: 'detached' });
   await page.getByRole('button', { name: /photos/ }).waitFor();
   await page.keyboard.press('Enter');
   await heading('photos');
