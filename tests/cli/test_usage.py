@@ -110,7 +110,7 @@ def test_a_run_that_exceeds_its_timeout_says_so(cli: CliRunner) -> None:
 
 def test_an_unusable_state_directory_is_reported(cli: CliRunner) -> None:
     cli.write("data", "a file where the directory is to be")
-    done = cli("system", "start")
+    done = cli.process("system", "start")
     assert done.code == 1
     assert done.err.startswith(f"error: the state directory {cli.root}/data cannot be used: ")
     assert "state.path" in done.err

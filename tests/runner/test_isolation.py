@@ -21,11 +21,11 @@ import os, sys
 from ductile.model import Launch
 from ductile.runner import isolation, reaper
 from ductile.runner.pool import RunnerPool
-isolation.isolate_process()
+isolation.forbid_inspection()
 plugin, name, *bystander = sys.argv[1:]
 if bystander:
     os.posix_spawn("/bin/sleep", bystander, {})
-pool = RunnerPool(2, cgroup_name=name)
+pool = RunnerPool(2, cgroup_name=name, owns_all_children=True)
 pool.start()
 env = {"PATH": os.environ["PATH"]}
 print(pool.slot(0).run(Launch((plugin,), env, b"", 60.0)).ending.name, flush=True)
@@ -143,7 +143,7 @@ cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj""")
 PROBE = """
 import ctypes, os, sys
 from ductile.runner import isolation
-isolation.isolate_process()
+isolation.forbid_inspection()
 print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 """
 

@@ -40,7 +40,6 @@ from ductile.failpoint import failpoint
 from ductile.model import Cancellation, Settlement
 from ductile.runner import cgroup
 from ductile.runner.client import BUFFER_LIMIT
-from ductile.runner.isolation import owns_all_children
 from ductile.runner.pool import RunnerPool
 from ductile.runner.process_scan import kill_marked_processes
 from ductile.store import notices
@@ -71,8 +70,11 @@ class Gateway(Services):
         environ: Mapping[str, str],
         clock: Clock | None = None,
         entropy: Entropy | None = None,
+        owns_process: bool = False,
     ) -> None:
         super().__init__(loaded, environ=environ, clock=clock, entropy=entropy)
+        self._owns_process = owns_process
+        """Whether this process starts nothing but what the gateway starts."""
         self._lock = InstanceLock(self.state_dir)
         self._dispatching: threading.Thread | None = None
         self._cancel_requests = CancelRequestHandler(
@@ -109,7 +111,8 @@ class Gateway(Services):
             lock_fd=self._lock.fd,
             started_log_fd=self.started_log.fd,
             on_event=self._log_runner_event,
-            cgroup_name=f"{cgroup.PREFIX}{self.state_dir_id}" if owns_all_children() else "",
+            cgroup_name=f"{cgroup.PREFIX}{self.state_dir_id}" if self._owns_process else "",
+            owns_all_children=self._owns_process,
         )
         self.pool.launch()
 

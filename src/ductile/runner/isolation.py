@@ -10,24 +10,6 @@ _PR_SET_DUMPABLE = 4
 _OOM_STEP = 500
 _OOM_MAX = 1000
 
-_owns_all_children = False
-
-
-def isolate_process() -> None:
-    """Declare that this process is a gateway: it starts nothing but runners.
-
-    Every other child that it gets later was started by a plugin, and may be killed. Plugins can
-    read neither its memory nor its environment, unless they run as root.
-    """
-    global _owns_all_children
-    _owns_all_children = True
-    forbid_inspection()
-
-
-def owns_all_children() -> bool:
-    """Whether every unknown child of this process was started by a plugin."""
-    return _owns_all_children
-
 
 def forbid_inspection() -> None:
     """Deny other processes of this user the access to our memory, environment and descriptors.

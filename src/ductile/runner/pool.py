@@ -16,7 +16,7 @@ from contextlib import suppress
 from struct import Struct
 
 import ductile
-from ductile.runner import cgroup, isolation, process_scan, reaper, supervisor
+from ductile.runner import cgroup, process_scan, reaper, supervisor
 from ductile.runner.client import SlotClient
 from ductile.runner.connection import SlotConnection
 
@@ -46,7 +46,9 @@ class RunnerPool:
     `runner.started`, `runner.lost`, `slot.lost` and `slot.replaced`, in the thread that noticed it.
     Plugins may open as many descriptors as this process may when the pool is created, whatever
     limit it sets for itself later. With `cgroup_name`, runner and plugins are in a control group of
-    that name, where one can be created; what is left in it is killed first.
+    that name, where one can be created; what is left in it is killed first. With
+    `owns_all_children`, this process starts nothing but runners: every other child that it gets
+    later was started by a plugin, and is killed with the runner.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class RunnerPool:
         started_log_fd: int | None = None,
         on_event: Callable[[str, dict[str, object]], None] | None = None,
         cgroup_name: str = "",
+        owns_all_children: bool = False,
     ) -> None:
         self._slots = [SlotClient(index, self._renew) for index in range(slots)]
         self._wanted = slots
@@ -64,6 +67,7 @@ class RunnerPool:
         self._lock_fd, self._started_log_fd = lock_fd, started_log_fd
         self._on_event = on_event
         self._cgroup_name = cgroup_name
+        self._owns_all_children = owns_all_children
         self._cgroup: cgroup.Cgroup | None = None
         self._bystanders: frozenset[int] = frozenset()
         """Children of this process that were there before the runner."""
@@ -303,7 +307,7 @@ class RunnerPool:
                 return True
         except ProcessLookupError:
             return False
-        if isolation.owns_all_children():
+        if self._owns_all_children:
             return pid not in _runners | self._bystanders
         marks = {slot.boot_mark for slot in self._slots if slot.boot_mark}
         return any(

@@ -25,7 +25,7 @@ from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer, Listener, bind_local, bind_tcp
 from ductile.log import configure, logger
 from ductile.plugins.environment import FORBIDDEN
-from ductile.runner.isolation import isolate_process
+from ductile.runner.isolation import forbid_inspection
 
 
 def serve(
@@ -38,8 +38,8 @@ def serve(
     service = loaded.settings.service
     configure(service.log_level, service.log_format, Redactor(loaded.secrets))
     _log_crashes()
-    isolate_process()
-    gateway = Gateway(loaded, environ=environ)
+    forbid_inspection()
+    gateway = Gateway(loaded, environ=environ, owns_process=True)
     notifier = Notifier.from_environment(environ, os.getpid())
     gateway.around_reload = notifier.reloading
     for name in FORBIDDEN:
