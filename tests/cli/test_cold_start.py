@@ -37,7 +37,7 @@ threading.Thread(target=look, daemon=True).start()
 sys.exit(main(sys.argv[2:]))
 """
 NOT_NEEDED = {
-    "ductile.cli.commands.plugin_dev",
+    "ductile.cli.commands.plugin.authoring",
     "ductile.cli.in_process",
     "ductile.config.schema",
     "ductile.config.init_template",

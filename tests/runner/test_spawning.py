@@ -156,6 +156,20 @@ def test_crlf_line_endings_behind_env_are_named_as_the_cause(run, plugins):
     assert "CRLF" in outcome.reason
 
 
+@pytest.mark.parametrize("line", ["env no-such-uv", "env -S no-such-uv run", "env -Sno-such-uv"])
+def test_an_interpreter_that_env_does_not_find_is_named(run, plugins, line):
+    plugin = plugins.script(f"#!/usr/bin/{line}\n")
+    outcome = run(plugin)
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 127)
+    assert outcome.reason.startswith("`no-such-uv` is not installed: ")
+    assert plugin in outcome.reason
+
+
+def test_a_program_that_itself_ends_with_127_is_not_explained(run, plugins):
+    outcome = run(plugins.script("#!/usr/bin/env sh\nexit 127\n"))
+    assert (outcome.exit_code, outcome.reason) == (127, None)
+
+
 def asks_for(loader):
     """A 64-bit ELF file that contains only the name of its loader."""
     name = loader.encode() + b"\0"

@@ -23,7 +23,7 @@ Entry = tuple[str, str]
 NOUNS: Mapping[str, Entry] = {
     "system": ("commands.system.group:system", "Run, inspect and maintain the gateway."),
     "config": ("commands.config:config", "Create, check, edit and seal the configuration."),
-    "plugin": ("commands.plugin:plugin", "Create, test, list and run plugins."),
+    "plugin": ("commands.plugin.group:plugin", "Create, test, list and run plugins."),
     "pipeline": (
         "commands.pipeline.group:pipeline",
         "Show and run pipelines; manage their runs.",
@@ -45,12 +45,12 @@ NOUNS: Mapping[str, Entry] = {
 SHORT: Mapping[str, Entry] = {
     "start": ("commands.system.gateway:start", "system start"),
     "status": ("commands.system.gateway:status", "system status"),
-    "run": ("commands.plugin:run", "plugin run"),
-    "plugins": ("commands.plugin:listing", "plugin list"),
+    "run": ("commands.plugin.group:run", "plugin run"),
+    "plugins": ("commands.plugin.group:listing", "plugin list"),
     "logs": ("commands.job_logs:plugin_logs", "job logs --plugin"),
     "reload": ("commands.system.gateway:reload", "system reload"),
     "ui": ("commands.system.ui:ui", "system ui"),
-    "reset": ("commands.plugin:reset_breaker", "plugin reset-breaker"),
+    "reset": ("commands.plugin.group:reset_breaker", "plugin reset-breaker"),
 }
 """Short forms; `queue` is one too: as a noun, it runs `queue list`."""
 

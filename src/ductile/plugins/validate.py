@@ -6,7 +6,6 @@ The registry refuses a plugin for the first problem it finds; its author needs a
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -40,7 +39,6 @@ from ductile.plugins.trust import (
 from ductile.runner import exec_errors
 
 T = TypeVar("T")
-_ENV = ("/usr/bin/env", "/bin/env")
 
 
 class Inspection:
@@ -192,19 +190,12 @@ class Inspection:
             return
         if line.endswith(b"\r"):
             self._report(path, f"{path} has CRLF line endings; save it with LF line endings")
-        for message in self._check_interpreter(os.fsdecode(line[2:].strip())):
+        missing = exec_errors.missing_interpreter(line, self._search_path)
+        message = "the #! line does not name an interpreter"
+        if missing is not None:
+            message = f"`{missing}` is not installed: the #! line names it; install it"
+        if missing is not None or not line[2:].strip():
             self.problems.append(Problem(message, (), str(path), 1, 1))
-
-    def _check_interpreter(self, shebang: str) -> Iterator[str]:
-        words = shebang.split()
-        if not words:
-            yield "the #! line does not name an interpreter"
-        elif words[0] in _ENV and len(words) > 1:
-            wanted = next((word for word in words[1:] if not word.startswith("-")), "")
-            if wanted and shutil.which(wanted, path=self._search_path) is None:
-                yield f"the interpreter {wanted!r} is not in the gateway's PATH; install it"
-        elif not os.access(words[0], os.X_OK):
-            yield f"the interpreter {words[0]!r} does not exist or is not executable"
 
     def _check_config(
         self, manifest: Manifest, config: Mapping[str, Json], document: ManifestDocument

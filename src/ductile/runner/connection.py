@@ -46,8 +46,8 @@ def outcome_of(launch: Launch, answer: protocol.Answer) -> Outcome:
     reason = None
     if ending is Ending.NOT_SPAWNED:
         reason = exec_errors.spawn_failure(launch.argv[0], code)
-    elif exit_code in (126, 127) and exec_errors.has_crlf_shebang(launch.argv[0]):
-        reason = f"{launch.argv[0]!r} has a shebang line that ends in CRLF"
+    elif exit_code in (126, 127):
+        reason = exec_errors.exit_failure(launch.argv[0], launch.env.get("PATH", ""))
     return Outcome(
         ending=ending,
         exit_code=exit_code if flags & protocol.HAS_EXIT_CODE else None,

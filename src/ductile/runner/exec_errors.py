@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import struct
 from typing import BinaryIO
@@ -54,6 +55,38 @@ def has_crlf_shebang(entrypoint: str) -> bool:
     """Whether the first line is a shebang line that ends in CRLF."""
     line = first_line(entrypoint)
     return line is not None and line.startswith(b"#!") and line.endswith(b"\r")
+
+
+def missing_interpreter(line: bytes, search_path: str) -> str | None:
+    """The interpreter that a shebang line names and that cannot be executed.
+
+    Behind `env`, it is the program that `env` looks up in `search_path`.
+    """
+    if not line.startswith(b"#!"):
+        return None
+    words = os.fsdecode(line[2:]).split()
+    if not words:
+        return None
+    if not os.access(words[0], os.X_OK):
+        return words[0]
+    if words[0].rpartition("/")[2] != "env":
+        return None
+    options = [word.removeprefix("-S") for word in words[1:]]
+    named = [word for word in options if word and not word.startswith("-") and "=" not in word]
+    return named[0] if named and shutil.which(named[0], path=search_path) is None else None
+
+
+def exit_failure(entrypoint: str, search_path: str) -> str | None:
+    """Why `env` in a shebang line ended with 126 or 127; None if the program itself did."""
+    if has_crlf_shebang(entrypoint):
+        return f"{entrypoint!r} has a shebang line that ends in CRLF"
+    missing = missing_interpreter(first_line(entrypoint) or b"", search_path)
+    if missing is None:
+        return None
+    return (
+        f"`{missing}` is not installed: the first line of {entrypoint} names it, and it is not in "
+        f"the PATH of plugins ({search_path}); install it, or name another interpreter"
+    )
 
 
 def first_line(path: str) -> bytes | None:

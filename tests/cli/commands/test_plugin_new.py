@@ -16,7 +16,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from ductile.cli import main
-from ductile.cli.commands.plugin_dev import LANGUAGES
+from ductile.cli.commands.plugin.authoring import LANGUAGES
 from tests.cli.runner import CliRunner
 
 OWN_TEST = {

@@ -230,6 +230,12 @@ def test_an_entrypoint_that_cannot_be_started_fails_without_retry_and_says_why(c
     assert settled.error == "no /bin/nosuch"
 
 
+def test_a_missing_interpreter_is_reported_instead_of_the_exit_code():
+    missing = "`uv` is not installed: the first line of run.py names it"
+    settled = verdict(Outcome(Ending.EXITED, exit_code=127, reason=missing))
+    assert settled.error == missing
+
+
 @pytest.mark.parametrize("cancelled", [Cancellation.OPERATOR, Cancellation.SUPERSEDED])
 @pytest.mark.parametrize("attempt", [1, 4])
 def test_a_cancelled_job_is_dead_with_the_reason(cancelled, attempt):

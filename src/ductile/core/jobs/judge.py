@@ -233,6 +233,8 @@ class _Attempt:
     def responded(self, outcome: Outcome, response: Response | ProtocolError) -> Settlement:
         code = outcome.exit_code if outcome.ending is Ending.EXITED else None
         error = _error_of(response, code)
+        if isinstance(response, ProtocolError) and outcome.reason:
+            error = outcome.reason
         if error is None and isinstance(response, Response):
             return self.succeeded(response)
         final = code == EX_CONFIG or (isinstance(response, Response) and not response.retry)

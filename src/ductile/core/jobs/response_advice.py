@@ -88,7 +88,8 @@ def _of_ending(outcome: Outcome, expected: Expected) -> Iterator[Advice]:
             "exit after writing the response: no process outlives its job",
         )
     if outcome.reason and outcome.ending is Ending.EXITED:
-        yield Advice(outcome.reason, "save the file with LF line endings")
+        hint = "save the file with LF line endings, with a first line that names an interpreter"
+        yield Advice(outcome.reason, hint)
     elif outcome.exit_code == NOT_FOUND:
         yield Advice(
             "exit code 127: a command was not found",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error
-from ductile.runner.exec_errors import first_line, has_crlf_shebang
+from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_interpreter
 
 
 def refused(context: DoctorContext) -> Iterator[Finding]:
@@ -45,7 +43,7 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
                 f"sed -i 's/\\r$//' {entrypoint}",
             )
             continue
-        missing = _missing(first_line(entrypoint) or b"", plan.env.get("PATH", ""))
+        missing = missing_interpreter(first_line(entrypoint) or b"", plan.env.get("PATH", ""))
         if missing is not None:
             yield error(
                 "plugins",
@@ -53,21 +51,6 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
                 f"the first line of {entrypoint} names it",
                 f"command -v {missing}",
             )
-
-
-def _missing(line: bytes, path: str) -> str | None:
-    """The interpreter that a shebang line names and that cannot be executed."""
-    if not line.startswith(b"#!"):
-        return None
-    words = os.fsdecode(line[2:]).split()
-    if not words:
-        return None
-    if not os.access(words[0], os.X_OK):
-        return words[0]
-    if words[0].rpartition("/")[2] != "env":
-        return None
-    named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    return named[0] if named and shutil.which(named[0], path=path) is None else None
 
 
 def unready(context: DoctorContext) -> Iterator[Finding]:

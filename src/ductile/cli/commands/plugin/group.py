@@ -10,7 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, JobRunner, Json, path_to
 from ductile.cli.command import CommandContext, Noun, compile_config
-from ductile.cli.commands.plugin_dev import new, test, validate
+from ductile.cli.commands.plugin.authoring import new, test, validate
 from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
 from ductile.cli.options import (
     DEDUPE_TTL,
