@@ -93,6 +93,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "job replay": ("{done}",),
     "job retry": ("{dead}",),
     "job why": ("{dead}",),
+    "node list": (),
     "queue list": (),
     "relay discard": ("{relay}",),
     "relay list": (),

@@ -211,7 +211,29 @@ def _check_unexpanded(sources: Sources, environ: Mapping[str, str]) -> list[Prob
 
 def hash_settings(settings: Settings) -> str:
     """BLAKE3 of the effective settings, secrets included."""
+    return _hash_document(settings.model_dump(mode="json", by_alias=True))
+
+
+PER_NODE = (
+    ("service", ("node", "labels", "max_workers")),
+    ("state", ("path", "dir")),
+    ("api", ("listen",)),
+    ("webhooks", ("listen",)),
+)
+"""Settings that may differ between the nodes of one ledger."""
+
+
+def hash_shared_settings(settings: Settings) -> str:
+    """As `hash_settings`, of the settings that the nodes of one ledger have in common."""
     document = settings.model_dump(mode="json", by_alias=True)
+    for section, keys in PER_NODE:
+        content = document.get(section)
+        if isinstance(content, dict):
+            document[section] = {key: item for key, item in content.items() if key not in keys}
+    return _hash_document(document)
+
+
+def _hash_document(document: dict[str, Any]) -> str:
     return blake3(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

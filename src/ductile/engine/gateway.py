@@ -30,6 +30,7 @@ from ductile.engine.recovery import last_boot, startup
 from ductile.engine.recovery.boot_record import begin_boot, end_boot
 from ductile.engine.recovery.cancel_requests import CancelRequestHandler
 from ductile.engine.recovery.cluster import ClusterMonitor
+from ductile.engine.recovery.node_record import refuse_taken_name
 from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.retries import RetryPromoter
@@ -125,6 +126,7 @@ class Gateway(Services):
         tailer = NoticeTailer(self.ledger, self.notice_bus, position)
         self.is_only_writer = not self.ledger.watch_notices(tailer.read_new)
         self.ledger.listen(EffectHandler(self))
+        refuse_taken_name(self.ledger, self.node, self.state_dir)
         self.ledger.claim_boot(self.boot)
         begin_boot(self.ledger, self.boot, self.clock.now())
         self.config = self._config_manager()
@@ -202,9 +204,14 @@ class Gateway(Services):
                 self.clock,
                 self.entropy,
                 self._terminate_local_jobs,
-                lambda: begin_boot(self.ledger, self.boot, self.clock.now()),
+                self._begin_again,
             ).tick
         return ticks
+
+    def _begin_again(self) -> None:
+        """Record this boot and node again, after other nodes have taken them for dead."""
+        begin_boot(self.ledger, self.boot, self.clock.now())
+        self.ledger.write(lambda tx: self.register_node(tx, self.compiled))
 
     def _wake_outboxes(self) -> None:
         for name in self.outbox_workers:

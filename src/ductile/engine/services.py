@@ -25,6 +25,7 @@ from ductile.engine.notices.bus import NoticeBus
 from ductile.engine.observability.counters import Counters
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.worker import OutboxWorker
+from ductile.engine.recovery.node_record import make_registration, name_node
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.socket_path import SOCKET
 from ductile.errors import LedgerBroken, Problem
@@ -66,6 +67,8 @@ class Services:
         self._started = self.clock.monotonic()
         self.state_dir = settings.state_dir
         self.state_dir_id = compute_state_dir_id(self.state_dir)
+        self.node = name_node(settings.service.node, self.state_dir)
+        """The name of this node among those that share the ledger."""
         self.workers = settings.service.max_workers
         self.is_only_writer = True
         """Whether no other node writes to the ledger, so that every commit is seen here."""
@@ -101,7 +104,14 @@ class Services:
             self.clock,
             self.entropy,
             self.work_signal.notify_all,
+            self.register_node,
         )
+
+    @cached_property
+    def register_node(self) -> Callable[[Tx, CompiledConfig], None]:
+        """The part of a transaction that registers this node with a configuration."""
+        is_only_node = self.ledger.engine == "sqlite"
+        return make_registration(self.node, self.boot, is_only_node=is_only_node)
 
     # The configuration
 

@@ -27,6 +27,7 @@ from ductile.http.routes import (
     tokens,
 )
 from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
+from ductile.http.routes.cluster import nodes
 from ductile.http.routes.pages import docs, ui
 from ductile.http.routes.streams import events, job_log
 
@@ -212,6 +213,7 @@ _SYSTEM = (
     _get("/metrics", "system:ro", metrics.show_metrics, "MetricsText", is_public=metrics.is_public),
     _get("/system/status", "system:ro", system.show_status, "Status"),
     _get("/system/overview", "system:ro", system.show_overview, "Overview"),
+    _get("/nodes", "system:ro", nodes.list_nodes, "ClusterNodes"),
     _get("/config/view", "system:ro", system.view_config, "ConfigView"),
     _get("/system/reload", "system:rw", system.preview_reload, "Reload"),
     _post(

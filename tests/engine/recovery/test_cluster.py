@@ -19,6 +19,7 @@ from ductile.engine.gateway import LEASE_LOST_GRACE
 from ductile.engine.recovery import cluster, dead_nodes, startup
 from ductile.engine.recovery.cluster import CHECK_SECONDS, TERMINATE_AFTER, ClusterMonitor
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
+from ductile.engine.recovery.node_record import make_registration
 from ductile.errors import LedgerBusy
 from ductile.store import boots
 from ductile.store.engines.api import Ledger
@@ -106,6 +107,8 @@ class MonitorHarness:
         )
         now = clock.now()
         ledger.write(lambda tx: boots.begin_boot(tx, id=boot, pid=1, version="1", now=now))
+        register = make_registration(boot, boot, is_only_node=False)
+        ledger.write(lambda tx: register(tx, compiled))
 
     def _count_termination(self) -> None:
         self.terminations += 1

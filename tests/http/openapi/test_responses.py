@@ -117,7 +117,14 @@ def use_pipelines_and_schedules(api: ApiHarness) -> None:
 def use_system(api: ApiHarness) -> None:
     reads = "/ /healthz /metrics /system/status /system/overview /config/view /system/reload"
     more = "/plugins /plugin/echo /plugin/echo/openapi.json /skills /openapi.json /docs /notices"
-    for path in (*reads.split(), *more.split(), "/.well-known/ai-plugin.json", "/tokens", "/audit"):
+    for path in (
+        *reads.split(),
+        *more.split(),
+        "/.well-known/ai-plugin.json",
+        "/tokens",
+        "/audit",
+        "/nodes",
+    ):
         get(api, path)
     get(api, "/system/plugin-facts/echo")
     act(api, "/system/reload")

@@ -99,6 +99,7 @@ def _show_job(found: Row, *, switches: bool) -> None:
     )
     facts = {
         "job": found["job_id"],
+        "node": found.get("node"),
         "attempt": f"{found['attempt']} of {found.get('max_attempts', '?')}",
         "submitted by": found["submitted_by"],
         "submitter": found.get("submitter"),
@@ -310,7 +311,8 @@ def _show_replay(result: Row) -> None:
 def _show_attempt(attempt: Row) -> None:
     took = output.format_duration((attempt["duration_ms"] or 0) / 1000)
     title = click.style(f"attempt {attempt['attempt']}", bold=True)
-    click.echo(f"{title}  {output.format_status(attempt['status'])} in {took}")
+    node = f" on {output.escape(attempt['node'])}" if attempt["node"] else ""
+    click.echo(f"{title}  {output.format_status(attempt['status'])} in {took}{node}")
     print_attempt_output(attempt)
     if attempt["result"] is not None:
         output.print_section("response", output.format_value(attempt["result"]))

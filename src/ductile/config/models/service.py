@@ -1,7 +1,8 @@
 """`service`, `state` and `gateway`: the process, its ledger and the agents' endpoints."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from ductile.config.models.fields import (
     Seconds,
     Section,
     Span,
+    Text,
     Whole,
     Word,
     refuse,
@@ -31,8 +33,29 @@ def _count_default_workers() -> int:
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
+def _check_node_name(value: Any) -> str:
+    text = str(text_of(value, "a name"))
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", text):
+        refuse("is not a valid name", allowed="up to 63 letters, digits, dots, - and _")
+    return text
+
+
+NodeName = Annotated[str, BeforeValidator(_check_node_name)]
+
+
 class ServiceSettings(Section):
     name: Name = Field(default="ductile", description="Name of the gateway, also for relay peers.")
+    node: NodeName | None = Field(
+        default=None,
+        description="Name of this node among those that share a PostgreSQL ledger; default: the "
+        "host name and four characters of the state directory's id.",
+        examples=["a"],
+    )
+    labels: Mapping[NodeName, Text] = Field(
+        default_factory=dict,
+        description="Properties of this node, which `plugins.NAME.nodes` can require.",
+        examples=[{"gpu": "true"}],
+    )
     tick_interval: Span = span("60s", "Maximum time between two checks for due schedules.")
     log_level: Annotated[Literal["debug", "info", "warn", "error"], Word] = Field(
         default="info", description="Lowest level that is logged."

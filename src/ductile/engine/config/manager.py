@@ -24,7 +24,7 @@ from ductile.errors import ConfigError, LedgerError
 from ductile.log import configure, logger
 from ductile.model import Settlement
 from ductile.store import snapshots
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimPolicy
 
 CHECK_INTERVAL, INIT_INTERVAL = 60.0, 2.0
@@ -53,8 +53,11 @@ class ConfigManager:
         clock: Clock,
         entropy: Entropy,
         changed: Callable[[], None],
+        register: Callable[[Tx, CompiledConfig], None],
     ) -> None:
-        """`changed` is called when jobs may be claimable that were not before."""
+        """`changed` is called when jobs may be claimable that were not before; `register` records
+        this node's plugins in the transaction that records a configuration."""
+        self._register = register
         self._loaded, self._environ = loaded, environ
         self._ledger, self._boot = ledger, boot
         self._clock, self._entropy, self._changed = clock, entropy, changed
@@ -126,8 +129,10 @@ class ConfigManager:
     def _record(self, compiled: CompiledConfig) -> str:
         now, id = self._clock.now(), self._entropy.uuid()
         prints = fingerprint_secrets(compiled.settings, fingerprint_key(self._state_dir))
-        return self._ledger.write(
-            lambda tx: snapshots.record_snapshot(
+
+        def work(tx: Tx) -> str:
+            self._register(tx, compiled)
+            return snapshots.record_snapshot(
                 tx,
                 id=id,
                 config_hash=compiled.loaded.config_hash,
@@ -135,7 +140,8 @@ class ConfigManager:
                 fingerprints=prints,
                 now=now,
             )
-        )
+
+        return self._ledger.write(work)
 
     def _set(self, compiled: CompiledConfig, unready: Unready) -> None:
         shared = self._ledger.engine != "sqlite"

@@ -25,6 +25,7 @@ def unreloadable(old: Settings, fresh: Loaded) -> list[Problem]:
     fixed: list[tuple[Path, object, object]] = [
         (("state", "path"), old.state.path, new.state.path),
         (("state", "dir"), old.state_dir, new.state_dir),
+        (("service", "node"), old.service.node, new.service.node),
         (("api", "enabled"), old.api.enabled, new.api.enabled),
         (("api", "listen"), old.api.listen, new.api.listen),
         (("webhooks",), old.webhooks_enabled, new.webhooks_enabled),

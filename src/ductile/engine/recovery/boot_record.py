@@ -8,8 +8,8 @@ from datetime import datetime
 import ductile
 from ductile.errors import LedgerError
 from ductile.log import Logger
-from ductile.store import boots
-from ductile.store.engines.api import Ledger
+from ductile.store import boots, nodes
+from ductile.store.engines.api import Ledger, Tx
 
 
 def begin_boot(ledger: Ledger, boot: str, now: datetime) -> None:
@@ -19,7 +19,12 @@ def begin_boot(ledger: Ledger, boot: str, now: datetime) -> None:
 
 def end_boot(ledger: Ledger, boot: str, now: datetime, log: Logger) -> None:
     """A boot whose end cannot be recorded counts as crashed: the next start recovers it."""
+
+    def work(tx: Tx) -> None:
+        boots.end_boot(tx, boot, now)
+        nodes.stop(tx, boot)
+
     try:
-        ledger.write(lambda tx: boots.end_boot(tx, boot, now))
+        ledger.write(work)
     except LedgerError as error:
         log.error("the end of this boot is not recorded", error=error.message)

@@ -11,7 +11,7 @@ from ductile.engine.recovery import startup
 from ductile.engine.recovery.dead_nodes import MissingBoots
 from ductile.errors import LedgerError
 from ductile.log import logger
-from ductile.store import boots
+from ductile.store import boots, nodes
 from ductile.store.engines.api import Ledger
 
 CHECK_SECONDS = 2.0
@@ -52,6 +52,9 @@ class ClusterMonitor:
             # The lock is held again: from now on no other node takes over this one's jobs.
             logger("nodes").error("other nodes declared this node dead; terminating local jobs")
             self._terminate_jobs()
+            self._begin_boot()
+        if not self._ledger.write(lambda tx: nodes.renew(tx, self._boot)):
+            # The row was deleted, or replaced while this node did not answer.
             self._begin_boot()
         others = [owner for owner in owners if owner is not None and owner != self._boot]
         lost = self._missing.find_lost(others, now)

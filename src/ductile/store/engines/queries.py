@@ -21,6 +21,8 @@ JOB = tuple(field.name for field in fields(Job) if field.name != "flaw")
 
 SHARED: Mapping[str, str] = {
     "job": ", ".join(JOB),
+    # The name of the node that ran an attempt `l`.
+    "node_of_attempt": "(SELECT boots.node FROM boots WHERE boots.id = l.boot)",
     # The open ones of the scopes around a job `j`, from the inside out.
     "open_around_j": """
     WITH RECURSIVE around(id, parent_id, parent_job_id, status) AS (
@@ -59,6 +61,9 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
         ),
         # By the database's clock, in the format of our times.
         "a_year_ago": "strftime('%Y-%m-%dT%H:%M:%S', 'now', '-365 days')",
+        "a_week_ago": "strftime('%Y-%m-%dT%H:%M:%S', 'now', '-7 days')",
+        "database_time": "strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')",
+        "seconds_since_seen": "(julianday('now') - julianday(seen_at)) * 86400",
         # The texts of a JSON array, as a table.
         "given": "(SELECT value AS id FROM json_each(:ids)) AS given",
     },
@@ -90,6 +95,15 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
         ),
         "a_year_ago": (
             "to_char(now() AT TIME ZONE 'UTC' - interval '365 days', 'YYYY-MM-DD\"T\"HH24:MI:SS')"
+        ),
+        "a_week_ago": (
+            "to_char(now() AT TIME ZONE 'UTC' - interval '7 days', 'YYYY-MM-DD\"T\"HH24:MI:SS')"
+        ),
+        "database_time": (
+            "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+        ),
+        "seconds_since_seen": (
+            "extract(epoch FROM clock_timestamp() - CAST(seen_at AS timestamptz))"
         ),
         "given": "jsonb_array_elements_text(CAST(:ids AS jsonb)) AS given(id)",
     },

@@ -354,4 +354,5 @@ def _log_end(tx: Tx, job: Job, status: JobStatus, reason: str, at: str) -> None:
         logs=None,
         parent_job_id=job.parent_job_id,
         source_event_id=job.source_event_id,
+        boot=None,
     )

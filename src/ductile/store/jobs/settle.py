@@ -142,6 +142,7 @@ def _log_attempt(tx: Tx, settlement: Settlement, now: str) -> None:
         logs=settlement.logs,
         parent_job_id=job.parent_job_id,
         source_event_id=job.source_event_id,
+        boot=job.owner,
     )
 
 

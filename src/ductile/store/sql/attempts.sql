@@ -12,7 +12,7 @@ WITH sized AS (
          row_number() OVER (ORDER BY attempt DESC) AS place,
          sum(size) OVER (ORDER BY attempt DESC) AS total FROM sized
 )
-SELECT l.*, summed.older FROM summed JOIN job_log l ON l.seq = summed.seq
+SELECT l.*, @node_of_attempt@ AS node, summed.older FROM summed JOIN job_log l ON l.seq = summed.seq
 WHERE summed.place = 1 OR summed.total <= 4194304 ORDER BY l.attempt;
 
 -- name: attempt_sizes
@@ -56,7 +56,7 @@ ORDER BY l.seq DESC;
 SELECT l.seq, l.id, l.job_id, l.plugin, l.command, l.status,
        CASE WHEN :results THEN l.result END AS result, l.attempt, l.submitted_by, l.created_at,
        l.started_at, l.completed_at, l.duration_ms, l.last_error, l.stdout, l.stderr, l.logs,
-       l.parent_job_id, l.source_event_id
+       l.parent_job_id, l.source_event_id, l.boot, @node_of_attempt@ AS node
 FROM @given@ JOIN job_log l ON l.seq = CAST(given.id AS @big@)
 ORDER BY l.seq DESC;
 

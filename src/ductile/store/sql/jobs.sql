@@ -2,7 +2,8 @@
 SELECT @job@ FROM job_queue WHERE id = :id;
 
 -- name: job
-SELECT * FROM job_queue WHERE id = :id;
+SELECT job_queue.*, (SELECT boots.node FROM boots WHERE boots.id = job_queue.owner) AS node
+FROM job_queue WHERE id = :id;
 
 -- name: job_summaries
 -- Without payloads, which may be large.

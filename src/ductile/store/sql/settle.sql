@@ -15,10 +15,10 @@ VALUES (:job_id, :from_status, :to_status, :attempt, :reason, :now);
 -- The columns that it shares with its job are copied from the job in this transaction.
 INSERT INTO job_log (id, job_id, plugin, command, status, result, attempt, submitted_by,
                      created_at, started_at, completed_at, duration_ms, last_error, stdout,
-                     stderr, logs, parent_job_id, source_event_id)
+                     stderr, logs, parent_job_id, source_event_id, boot)
 VALUES (:id, :job_id, :plugin, :command, :status, :result, :attempt, :submitted_by,
         :created_at, :started_at, :now, :duration_ms, :error, :stdout, :stderr, :logs,
-        :parent_job_id, :source_event_id);
+        :parent_job_id, :source_event_id, :boot);
 
 -- name: end_queued_job
 -- A job that ends while it is queued.

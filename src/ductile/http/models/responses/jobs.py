@@ -136,6 +136,10 @@ class AttemptModel(ResponseModel):
     duration_ms: float | None
     parent_job_id: str | None
     source_event_id: str | None
+    boot: str | None
+    """The boot id of the gateway that ran it."""
+    node: str | None
+    """The name of the node that ran it."""
 
 
 class AttemptPageModel(ResponseModel):
@@ -196,6 +200,11 @@ class JobModel(ResponseModel):
     parent_job_id: str | None
     source_event_id: str | None
     owner: str | None = OMITTED
+    """The boot id of the gateway that runs it."""
+    boot: str | None = OMITTED
+    """Of a pruned job: the boot id of the gateway that ran it."""
+    node: str | None
+    """The name of the node that runs it, or that ran a pruned job."""
     enqueued_snapshot_id: str | None = OMITTED
     started_snapshot_id: str | None = OMITTED
     schedule_id: str | None = OMITTED

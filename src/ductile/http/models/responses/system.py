@@ -298,6 +298,40 @@ class NoticesModel(ResponseModel):
     """The `after` of the next page."""
 
 
+class ClusterNodeModel(ResponseModel):
+    """A gateway that uses this ledger. Times are by the database's clock."""
+
+    name: str
+    boot: str
+    """The id of its current or last lifetime; running jobs name it as their `owner`."""
+    state: Literal["running", "draining", "drained", "stopped", "lost"]
+    """`lost`: it has not been seen for 15 seconds and has not stopped regularly."""
+    version: str
+    config_hash: str
+    """Of the settings that nodes have in common: nodes with different values have drifted."""
+    labels: dict[str, str]
+    plugins: list[str]
+    """The plugins whose jobs it runs."""
+    pipelines: list[str]
+    workers: int
+    jobs: int
+    """The number of jobs that it runs."""
+    started_at: Timestamp
+    seen_at: Timestamp
+    seconds_since_seen: float
+    stopped_at: Timestamp | None
+    drained_at: Timestamp | None
+    """When the operator has drained it."""
+
+
+class ClusterNodesModel(ResponseModel):
+    """The nodes that share the ledger, by name."""
+
+    node: str
+    """The node that answers."""
+    nodes: list[ClusterNodeModel]
+
+
 class TokenModel(ResponseModel):
     """A token of the ledger."""
 

@@ -1,0 +1,62 @@
+"""This node's row in the registry of nodes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import ductile
+from ductile.config.load import hash_shared_settings
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.instance_lock import compute_state_dir_id
+from ductile.engine.recovery.last_boot import read_last_boot
+from ductile.errors import LedgerError
+from ductile.store import nodes
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.nodes import NodeRecord
+
+SUFFIX = 4
+"""Characters of the state directory's id: two gateways on one machine have different names."""
+
+
+def name_node(configured: str | None, state_dir: Path) -> str:
+    """The name from `service.node`, or one that this state directory always has here."""
+    return configured or f"{socket.gethostname()}-{compute_state_dir_id(state_dir)[:SUFFIX]}"
+
+
+def refuse_taken_name(ledger: Ledger, name: str, state_dir: Path) -> None:
+    """Raise `LedgerError` if another living node has this name.
+
+    The last boot of this state directory has ended, even if its session still seems to live.
+    """
+    if ledger.engine == "sqlite":
+        return
+    boot = ledger.read(lambda tx: nodes.find_boot(tx, name))
+    if boot is None or boot == read_last_boot(state_dir) or ledger.boot_is_dead(boot):
+        return
+    raise LedgerError(
+        f"another node that is running is named {name}; set service.node to a name of its own"
+    )
+
+
+def make_registration(
+    name: str, boot: str, *, is_only_node: bool
+) -> Callable[[Tx, CompiledConfig], None]:
+    """The part of a transaction that registers this node with a configuration."""
+
+    def register(tx: Tx, compiled: CompiledConfig) -> None:
+        settings = compiled.settings
+        record = NodeRecord(
+            name=name,
+            boot=boot,
+            version=ductile.__version__,
+            config_hash=hash_shared_settings(settings),
+            labels=settings.service.labels,
+            plugins=compiled.known() | compiled.held(),
+            pipelines=compiled.tx_config.router.pipelines.keys(),
+            workers=settings.service.max_workers,
+        )
+        nodes.register(tx, record, is_only_node=is_only_node)
+
+    return register

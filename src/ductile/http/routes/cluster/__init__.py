@@ -1,0 +1,1 @@
+"""Routes about the nodes that share a ledger."""

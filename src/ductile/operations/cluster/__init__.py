@@ -1,0 +1,1 @@
+"""Several gateways on one ledger, as an operator sees them."""

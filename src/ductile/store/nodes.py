@@ -1,0 +1,92 @@
+"""Nodes: the gateways that share a ledger, what each can run, and when it was last seen.
+
+`seen_at` is renewed and compared by the database's clock, so that no clocks have to agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import orjson
+
+from ductile._fast_dataclass import dataclass
+from ductile.store.engines.api import Tx
+
+_DOCUMENTS = ("labels", "plugins", "pipelines")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """What a node registers when it adopts a configuration."""
+
+    name: str
+    boot: str
+    version: str
+    config_hash: str
+    """Of the settings that all nodes have in common."""
+    labels: Mapping[str, str]
+    plugins: Collection[str]
+    """The plugins whose jobs it runs, or keeps queued because they are refused now."""
+    pipelines: Collection[str]
+    workers: int
+
+
+def hold_registry(tx: Tx) -> None:
+    """Let no node register until the transaction ends.
+
+    A node registers its plugins before it enqueues jobs for them, so that the holder sees either
+    the registration or none of these jobs.
+    """
+    tx.hold("nodes", "registry", wait=True)
+
+
+def register(tx: Tx, node: NodeRecord, *, is_only_node: bool) -> None:
+    """Insert or replace the row of this name, and name the boot after it."""
+    hold_registry(tx)
+    tx.run(
+        "register_node",
+        name=node.name,
+        boot=node.boot,
+        version=node.version,
+        config_hash=node.config_hash,
+        labels=_encode(dict(node.labels)),
+        plugins=_encode(sorted(node.plugins)),
+        pipelines=_encode(sorted(node.pipelines)),
+        workers=node.workers,
+    )
+    tx.run("name_boot", name=node.name, boot=node.boot)
+    if is_only_node:
+        tx.run("delete_other_nodes", name=node.name)
+    else:
+        tx.run("delete_unseen_nodes")
+
+
+def renew(tx: Tx, boot: str) -> bool:
+    """Record that the node lives; False if its row is gone."""
+    return tx.run("renew_node", boot=boot) > 0
+
+
+def stop(tx: Tx, boot: str) -> None:
+    """Record that the node has stopped regularly."""
+    tx.run("stop_node", boot=boot)
+
+
+def find_boot(tx: Tx, name: str) -> str | None:
+    """The boot of the node of this name, unless it has stopped regularly."""
+    row = tx.one("boot_of_node", name=name)
+    return None if row is None else row[0]
+
+
+def list_nodes(tx: Tx) -> list[dict[str, Any]]:
+    """All registered nodes by name, with the number of their running jobs."""
+    rows = tx.dicts("nodes")
+    for row in rows:
+        row["seconds_since_seen"] = round(max(0.0, float(row["seconds_since_seen"])), 3)
+        for name in _DOCUMENTS:
+            row[name] = orjson.loads(row[name])
+    return rows
+
+
+def _encode(value: object) -> str:
+    return orjson.dumps(value).decode()
