@@ -66,7 +66,7 @@ class AppContext:
         self.login_codes = LoginCodes(services.clock)
         self._token_read = SingleFlight(self._read_tokens)
         self.backups = Backups(lambda: services.ledger, services.state_dir, services.clock)
-        services.on_stop.append(self.backups.stop)
+        services.on_stop += [self.backups.stop, self.rejections.summarize]
         self._blocking = asyncio.Semaphore(BLOCKING_THREADS)
 
     async def principal_of(self, token: str | None) -> Principal | None:
@@ -95,6 +95,11 @@ class AppContext:
         logger("audit").warning("login failed", source=address, unrecorded=unrecorded or None)
         now = self.services.clock.now()
         self.services.ledger.submit(lambda tx: audit.append(tx, entry, now), _log_lost_entry)
+
+    def record_rejection(self, key: int | str, record: Callable[[int], None]) -> None:
+        """Record a rejection at a limited rate. Called on the event loop."""
+        later = asyncio.get_running_loop().call_later
+        self.rejections.record(key, self.services.clock.now(), record, later)
 
     def tokens_changed(self) -> None:
         """Have the next request read the ledger's tokens again, and streams check theirs."""

@@ -87,12 +87,15 @@ class RelayIngress:
 
     def _refuse(self, refusal: RelayRejection, peer: Peer | None) -> Response:
         """Log the refusal, limited to a few lines per minute for failed authentication."""
-        forbidden, now = refusal.status == 403, self._app_context.services.clock.now()
-        suppressed = self._app_context.rejections.admit(refusal.reason, now) if forbidden else 0
-        if suppressed is not None:
-            name = None if peer is None else peer.name
-            fields = {"peer": name, "reason": refusal.reason, "suppressed": suppressed or None}
-            logger("relay").warning("relay refused", **fields)
+        fields = {"peer": None if peer is None else peer.name, "reason": refusal.reason}
+
+        def record(suppressed: int) -> None:
+            logger("relay").warning("relay refused", **fields, suppressed=suppressed or None)
+
+        if refusal.status == 403:
+            self._app_context.record_rejection(refusal.reason, record)
+        else:
+            record(0)
         return error_response(refusal.status, refusal.message, CODES[refusal.status])
 
     async def _accept(self, relayed: RelayedEvent, ingress: RelayIngressRules) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from ductile.core.values import scopes
 from ductile.engine.ingress.webhook import ReceiveEvent
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
-from ductile.errors import LedgerError, UsageError
+from ductile.errors import UsageError
 from ductile.http.middleware.auth import MissingScope, principal_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import headers_of, read_body, row_id
@@ -34,6 +33,7 @@ from ductile.http.responses import (
     services_of,
     write_ledger,
 )
+from ductile.log import logger
 from ductile.model import Notice
 from ductile.operations.pipelines import find_pipeline
 from ductile.store import notices
@@ -66,7 +66,7 @@ async def receive_event(request: Request) -> Response:
         verified = verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp())
         if verified is None:
             metrics.count_webhook(METRIC_NAME, "signature_mismatch")
-            return await _refuse_signature(request, webhook)
+            return _refuse_signature(request, webhook)
         text = to_json_text(body, headers.get("content-type", [""])[0])
         enqueue = EnqueueDelivery(id, text, services.entropy.uuid(), now, delay=INBOUND_DELAY)
         work = ReceiveEvent(verified.signature, enqueue)
@@ -87,17 +87,23 @@ def _webhook_id(request: Request) -> int:
     return id
 
 
-async def _refuse_signature(request: Request, webhook: Webhook) -> Response:
+def _refuse_signature(request: Request, webhook: Webhook) -> Response:
     services = services_of(request)
-    now = services.clock.now()
-    unrecorded = app_context_of(request).rejections.admit(webhook.id, now)
-    if unrecorded is not None:
+
+    def publish(unrecorded: int) -> None:
         payload = {"webhook_id": webhook.id, "unrecorded": unrecorded}
         notice = Notice(TOPIC, "WebhookSignatureFailureEvent", payload)
+        now = services.clock.now()
         # The request is refused whether or not the notice can be stored.
-        with suppress(LedgerError):
-            await write_ledger(services, lambda tx: notices.post(tx, notice, now))
+        services.ledger.submit(lambda tx: notices.post(tx, notice, now), _log_lost_notice)
+
+    app_context_of(request).record_rejection(webhook.id, publish)
     return agent_error(401, "signature_mismatch")
+
+
+def _log_lost_notice(_result: object, error: BaseException | None) -> None:
+    if error is not None:
+        logger("webhooks").warning("signature failure was not published", error=str(error))
 
 
 async def list_webhooks(request: Request) -> Response:
