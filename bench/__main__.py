@@ -24,6 +24,7 @@ NAMES = (
     "idle",
     "startup",
     "postgres",
+    "engines",
 )
 
 
