@@ -123,7 +123,7 @@ class Gateway(Services):
         position = self.ledger.read(notices.last_position)
         self.notice_bus.start(position)
         self.notice_bus.subscribe(REQUESTED, self._cancel_requests.receive)
-        tailer = NoticeTailer(self.ledger, self.notice_bus, position)
+        tailer = NoticeTailer(self.ledger, self.notice_bus, position, self.clock)
         self.is_only_writer = not self.ledger.watch_notices(tailer.read_new)
         self.ledger.listen(EffectHandler(self))
         refuse_taken_name(self.ledger, self.node, self.state_dir)

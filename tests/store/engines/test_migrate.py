@@ -54,7 +54,8 @@ def test_migration_numbers_are_consecutive_and_shared_by_the_engines() -> None:
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_migrations_contain_no_unreplaced_fragment(engine: str) -> None:
     for migration in load_migrations(engine):
-        assert migration.statements
+        # A migration may concern the server's tables only.
+        assert migration.statements or engine == "sqlite"
         for statement in migration.statements:
             assert not re.search(r"@\w+@", statement)
             assert "-- engine" not in statement

@@ -31,7 +31,7 @@ class NoticeBus:
         self._lock = threading.Lock()
         self._on_end: dict[str, list[Callable[[], None]]] = {}
         self._commit_watchers: list[Callable[[list[StoredNotice]], None]] = []
-        self._followers: list[Callable[[], None]] = []
+        self._followers: list[tuple[Callable[[], None], Callable[[], bool]]] = []
         self._subscribers: dict[str, Callable[[StoredNotice], None]] = {}
 
     def start(self, floor: Position) -> None:
@@ -54,11 +54,39 @@ class NoticeBus:
                 self._bytes -= len(passed.payload)
                 self._floor = passed.position
         self._call_on_end(notices)
-        for follower in self._followers:
-            follower()
+        self._call_followers()
+        self.deliver(notices)
+
+    def deliver(self, notices: list[StoredNotice]) -> None:
+        """Pass notices to the subscribers of their types only."""
         for notice in notices:
             if subscriber := self._subscribers.get(notice.type):
                 subscriber(notice)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the whole stream is of use: it has a follower, or a caller waits for an end."""
+        return bool(self._on_end) or any(is_active() for _, is_active in self._followers)
+
+    def skip_to(self, position: Position) -> bool:
+        """Continue the stream after `position`; False if it is followed, and nothing is skipped.
+
+        A follower or waiting caller that comes later reads the ledger first, and finds there what
+        was skipped.
+        """
+        with self._lock:
+            if self.is_followed:
+                return False
+            self._ring.clear()
+            self._bytes = 0
+            self._floor = position
+        # One that has come in between has read the ring before the skip: it looks again.
+        self._call_followers()
+        return True
+
+    def _call_followers(self) -> None:
+        for follower, _ in self._followers:
+            follower()
 
     def _call_on_end(self, notices: list[StoredNotice]) -> None:
         if not self._on_end:
@@ -77,9 +105,9 @@ class NoticeBus:
         """Call `watcher` with the notices of each commit of this node."""
         self._commit_watchers.append(watcher)
 
-    def follow(self, follower: Callable[[], None]) -> None:
-        """Call `follower` when the stream has new notices."""
-        self._followers.append(follower)
+    def follow(self, follower: Callable[[], None], is_active: Callable[[], bool]) -> None:
+        """Call `follower` when the stream has new notices; `is_active`: whether it reads them."""
+        self._followers.append((follower, is_active))
 
     def subscribe(self, type: str, subscriber: Callable[[StoredNotice], None]) -> None:
         """Call `subscriber` with each notice of this type in the stream."""

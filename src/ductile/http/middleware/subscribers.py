@@ -28,7 +28,7 @@ class Subscribers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = False
         self._changed = asyncio.Event()
-        notice_bus.follow(self._on_append)
+        notice_bus.follow(self._on_append, lambda: self.count > 0)
 
     @property
     def count(self) -> int:
