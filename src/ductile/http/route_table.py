@@ -281,6 +281,7 @@ _UI = (
         "/ui/session", None, ui.open_session, "UiSession", body="LoginBody", audit="session.open"
     ),
     _delete("/ui/session", "any", ui.close_session, "UiSessionClosed", audit="session.close"),
+    _delete("/ui/sessions", "*", ui.close_sessions, "UiSessionsClosed", audit="session.close_all"),
     _post("/ui/code", "*", ui.create_login_code, {201: "UiCode"}, audit="session.code"),
 )
 

@@ -47,6 +47,7 @@ def test_runs_are_readable_without_a_gateway(flow: CliRunner) -> None:
     assert flow("pipeline", "runs").out == "no pipeline runs\n"
     refused = flow("pipeline", "runs", "nope-nope", "--json")
     assert (refused.code, refused.json["code"]) == (1, "not_found")
+    assert "did you mean 'chain'?" in flow("pipeline", "runs", "chian").err
 
 
 @pytest.mark.parametrize("line", [("--status", "open"), ("--since", "soon"), ("--limit", "0")])

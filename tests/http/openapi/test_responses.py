@@ -141,6 +141,7 @@ def use_dashboard(api: ApiHarness) -> None:
     get(api, "/ui/session")
     headers = page_headers(api, Cookie=cookie_of(opened))
     assert api.ask("DELETE", "/ui/session", token=None, headers=headers).status == 200
+    assert api.ask("DELETE", "/ui/sessions").status == 200
 
 
 def use_relays(api: ApiHarness) -> None:

@@ -51,6 +51,11 @@ def close_session(tx: Tx, hash: str) -> None:
     tx.run("delete_ui_session", hash=hash)
 
 
+def close_all(tx: Tx) -> int:
+    """End every session, and return their number."""
+    return tx.run("delete_ui_sessions")
+
+
 def _limits(now: datetime) -> dict[str, str]:
     return {
         "idle_before": to_text(now - IDLE_LIMIT),

@@ -13,5 +13,8 @@ UPDATE ui_sessions SET seen_at = :now WHERE hash = :hash AND seen_at < :now;
 -- name: delete_ui_session
 DELETE FROM ui_sessions WHERE hash = :hash;
 
+-- name: delete_ui_sessions
+DELETE FROM ui_sessions;
+
 -- name: delete_ended_ui_sessions
 DELETE FROM ui_sessions WHERE seen_at <= :idle_before OR created_at <= :created_before;

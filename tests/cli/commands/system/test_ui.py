@@ -8,7 +8,7 @@ import pytest
 
 from ductile.cli import main
 from tests.cli.runner import CliRunner
-from tests.http.harness import CONFIG, running_api
+from tests.http.harness import ADMIN, CONFIG, running_api
 from tests.http.routes.pages.test_ui import log_in
 
 
@@ -18,6 +18,13 @@ def test_address_logs_in_once(capsys: pytest.CaptureFixture[str]) -> None:
         code = capsys.readouterr().out.strip().partition("#code=")[2]
         assert log_in(api, code=code).status == 200
         assert log_in(api, code=code).status == 401
+
+
+def test_all_sessions_are_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_api(working=False) as api:
+        assert log_in(api, token=ADMIN).status == 200
+        assert main(["ui", "--end-sessions", "--config", str(api.root)]) == 0
+        assert capsys.readouterr().out.endswith("\nsessions ended: 1\n")
 
 
 def test_browser_is_opened_on_a_desktop_only(

@@ -210,6 +210,11 @@ class TestSession:
         assert ask(api, "DELETE", "/ui/session", cookie).json == {"closed": True}
         assert ask(api, "GET", "/jobs", cookie).status == 401
 
+    def test_all_sessions_can_be_ended_at_once(self, api: ApiHarness) -> None:
+        cookies = [cookie_of(log_in(api, token=ADMIN)) for _ in range(2)]
+        assert api.ask("DELETE", "/ui/sessions").json["closed"] >= 2
+        assert {ask(api, "GET", "/jobs", cookie).status for cookie in cookies} == {401}
+
     @pytest.mark.parametrize("action", ["revoke", "rotate"])
     def test_void_token_ends_its_sessions_and_streams_at_once(
         self, api: ApiHarness, action: str

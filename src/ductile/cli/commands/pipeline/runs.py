@@ -10,7 +10,8 @@ from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, read, write
 from ductile.cli.options import MIN_ID_LENGTH, limit_option, parse_since
-from ductile.errors import NotFound, UsageError
+from ductile.core.values.suggest import did_you_mean
+from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.model import RunStatus
 
 RECENT = 1000
@@ -50,11 +51,17 @@ def runs(
     """
     filters = {"status": status, "since": since, "until": until, "limit": limit, "before": before}
     with context.target.open_reader() as api:
-        is_list = which is None or _is_pipeline(api, which)
+        pipelines = [row["name"] for row in api.get("/pipelines")["pipelines"]] if which else []
+        is_list = which is None or which in pipelines
         if which is None or is_list:
             found = api.get("/pipeline-runs", pipeline=which, **filters)
         else:
-            found = api.get(path_to("pipeline-runs", resolve_run_id(api, which)))
+            try:
+                found = api.get(path_to("pipeline-runs", resolve_run_id(api, which)))
+            except DuctileError as error:
+                if error.code != NotFound.code:
+                    raise
+                raise NotFound(f"{error}{did_you_mean(which, pipelines)}") from None
     context.show(found, _show_list if is_list else lambda run: _show_run(context, run))
 
 
@@ -93,10 +100,6 @@ def resolve_run_id(api: GatewayApi, typed_id: str) -> str:
     if len(known) > 1:
         raise UsageError(f"the id {typed_id} matches several runs: {', '.join(known[:3])}")
     return str(known[0])
-
-
-def _is_pipeline(api: GatewayApi, name: str) -> bool:
-    return any(row["name"] == name for row in api.get("/pipelines")["pipelines"])
 
 
 def _show_list(page: Json) -> None:

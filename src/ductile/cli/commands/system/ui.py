@@ -16,17 +16,26 @@ DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 @write("ui")
 @click.option("--no-browser", is_flag=True, help="Print the address; start no browser.")
-def ui(context: CommandContext, no_browser: bool) -> None:
+@click.option("--end-sessions", is_flag=True, help="End the sessions of all users; open nothing.")
+def ui(context: CommandContext, no_browser: bool, end_sessions: bool) -> None:
     """Open the dashboard in a browser, and print its address.
 
-    The address contains a code that logs in once, within a minute.
+    The address contains a code that logs in once, within a minute. A session ends with its token,
+    12 hours after its last use, after 7 days, or by --end-sessions.
     """
     client = context.target.client()
     if client is None:
         raise NotRunning("no gateway is running, so there is no dashboard; run: ductile start")
     if context.dry_run:
-        plan = {"dry_run": True, "would": "create a login code and open the dashboard"}
+        would = "end all sessions" if end_sessions else "create a login code and open the dashboard"
+        plan = {"dry_run": True, "would": would}
         context.show(plan, lambda plan: output.print_line(f"would {plan['would']}"))
+        return
+    if end_sessions:
+        context.show(
+            client.delete("/ui/sessions"),
+            lambda done: output.print_line(f"sessions ended: {done['closed']}"),
+        )
         return
     made = client.post("/ui/code", {})
     context.show(made, lambda made: output.print_line(made["url"]))

@@ -512,6 +512,12 @@ class UiSessionClosedModel(ResponseModel):
     closed: bool
 
 
+class UiSessionsClosedModel(ResponseModel):
+    """The sessions of all users were ended."""
+
+    closed: int
+
+
 class AuditEntryModel(ResponseModel):
     """An action of an operator, or a failed login."""
 

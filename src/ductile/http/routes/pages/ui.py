@@ -119,6 +119,13 @@ async def close_session(request: Request) -> Response:
     return response
 
 
+async def close_sessions(request: Request) -> Response:
+    """`DELETE /ui/sessions`: End the sessions of all users."""
+    count = await write_ledger(services_of(request), ui_sessions.close_all)
+    app_context_of(request).tokens_changed()
+    return JsonResponse({"closed": count})
+
+
 async def create_login_code(request: Request) -> Response:
     """`POST /ui/code`: Create a one-use code that opens a session; local socket only."""
     _check_enabled(request)
