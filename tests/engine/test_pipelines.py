@@ -52,7 +52,8 @@ def list_results(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def read_reason(running: Running, id: str) -> str:
     gateway = running.gateway
-    return "\n".join(explain_job(gateway.ledger, id, gateway.compiled, {})["why"])
+    now = gateway.clock.now()
+    return "\n".join(explain_job(gateway.ledger, id, gateway.compiled, {}, now=now)["why"])
 
 
 def reload(site: Site, running: Running) -> None:

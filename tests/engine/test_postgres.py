@@ -113,7 +113,8 @@ def test_status_can_be_read(site: Site, url: str) -> None:
     with site.running() as running:
         running.run("echo")
         gateway = running.gateway
-        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {})
+        now = gateway.clock.now()
+        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {}, now)
     assert page["plugins"][0]["last_run"]["status"] == "succeeded"
 
 

@@ -214,7 +214,8 @@ def test_job_waits_for_disk_space_without_using_an_attempt(
         id = started(running)
         running.notice("job.retrying", id)
         gateway = running.gateway
-        reasons = explain_job(gateway.ledger, id, gateway.compiled, {})["why"]
+        now = gateway.clock.now()
+        reasons = explain_job(gateway.ledger, id, gateway.compiled, {}, now=now)["why"]
         assert any(FULL in line for line in reasons)
         monkeypatch.undo()
         job = running.ended(id)

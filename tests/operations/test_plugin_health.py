@@ -172,7 +172,8 @@ def test_the_status_page_shows_states_queue_and_last_runs(site: Site) -> None:
     with site.running() as site_run:
         site_run.run("echo")
         gateway = site_run.gateway
-        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, checked(site_run))
+        checks, now = checked(site_run), gateway.clock.now()
+        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, checks, now)
     rows = {row["name"]: row for row in page["plugins"]}
     assert {name: row["state"] for name, row in rows.items()} == {
         "echo": "ready",

@@ -21,6 +21,10 @@ class EffectHandler:
         services = self._services
         if effects.ready:
             services.work_signal.notify(effects.ready)
+        if effects.ready_any:
+            services.work_signal.notify_all()
+        if effects.pauses:
+            services.loops.wake("pauses")
         if effects.retry_at is not None:
             services.loops.wake("retries")
         if effects.relays:

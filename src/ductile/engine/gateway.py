@@ -33,6 +33,7 @@ from ductile.engine.recovery.cluster import ClusterMonitor
 from ductile.engine.recovery.node_record import refuse_taken_name
 from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
+from ductile.engine.scheduling.pauses import PauseExpirer
 from ductile.engine.scheduling.retries import RetryPromoter
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.services import Services
@@ -185,6 +186,7 @@ class Gateway(Services):
         ticks: dict[str, Tick] = {
             "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_outboxes).tick,
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
+            "pauses": PauseExpirer(self.ledger).tick,
             "config": self.config.tick,
             "cancels": self._cancel_requests.tick,
             "scheduler": self.scheduler.tick,

@@ -15,7 +15,7 @@ NAMES = {
     "job.dead": "job.failed",
 }
 """Names that differ; other events keep theirs."""
-OWN_TOPICS = frozenset({"jobs", "pipelines", "events", "breakers", "relay"})
+OWN_TOPICS = frozenset({"jobs", "pipelines", "events", "breakers", "flow", "relay"})
 """Topics of the gateway's own events. Agents choose the types and fields of the others."""
 ROUTED = "router.enqueued"
 """The name of `job.queued` for a job that follows from another one or starts a pipeline."""

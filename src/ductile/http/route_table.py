@@ -28,6 +28,7 @@ from ductile.http.routes import (
 )
 from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
 from ductile.http.routes.cluster import nodes
+from ductile.http.routes.flow import pauses
 from ductile.http.routes.pages import docs, ui
 from ductile.http.routes.streams import events, job_log
 
@@ -192,6 +193,22 @@ _SCHEDULES = (
         "BreakerReset",
         body="ActionBody",
         audit="breaker.reset",
+    ),
+)
+
+_PAUSES = (
+    _get("/pauses", "jobs:ro", pauses.list_pauses, "Pauses"),
+    *(
+        _post(f"{path}/{verb}", "system:rw", handler, model, body=body, audit=f"{noun}.{verb}")
+        for noun, path, pause, resume in (
+            ("plugin", "/plugins/{name}", pauses.pause_plugin, pauses.resume_plugin),
+            ("pipeline", "/pipelines/{name}", pauses.pause_pipeline, pauses.resume_pipeline),
+            ("system", "/system", pauses.pause_system, pauses.resume_system),
+        )
+        for verb, handler, model, body in (
+            ("pause", pause, "Pause", "PauseBody"),
+            ("resume", resume, "Resumed", "ActionBody"),
+        )
     ),
 )
 
@@ -447,6 +464,7 @@ ENDPOINTS = (
     *_JOBS,
     *_PIPELINES,
     *_SCHEDULES,
+    *_PAUSES,
     *_EVENTS,
     *_SYSTEM,
     *_DISCOVERY,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.limits import document
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
+from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
 from ductile.store.engines.api import Ledger, Tx
+from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs.read import count_jobs
 
 OFFERED = "available"
@@ -28,10 +32,12 @@ def plugins(
     compiled: CompiledConfig,
     unready: Mapping[str, str],
     tripped: Sequence[Mapping[str, Any]] = (),
+    pauses: Pauses = NO_PAUSES,
 ) -> list[dict[str, Any]]:
     """Every plugin that was found or configured, with its state and the reason for it.
 
-    `tripped` are the breakers that are not closed; the reason of a ready plugin describes them.
+    `tripped` are the breakers that are not closed; the reason of a ready plugin describes them,
+    or its pause.
     """
     rows = []
     for name, plugin in compiled.registry.plugins.items():
@@ -41,7 +47,8 @@ def plugins(
             {
                 "name": name,
                 "state": "unhealthy" if reason else "ready",
-                "reason": reason or _describe_breakers(breakers),
+                "reason": reason or _describe_pause(pauses, name) or _describe_breakers(breakers),
+                "paused": _shown_pause(pauses, name),
                 "breakers": breakers,
                 "version": plugin.manifest.version,
                 "protocol": plugin.manifest.protocol,
@@ -65,11 +72,22 @@ def plugins(
     return sorted(rows, key=lambda row: (str(row["name"]), str(row["state"])))
 
 
+def _describe_pause(pauses: Pauses, plugin: str) -> str | None:
+    pause = pauses.plugins.get(plugin)
+    return None if pause is None else pause.describe()
+
+
+def _shown_pause(pauses: Pauses, plugin: str) -> dict[str, Any] | None:
+    pause = pauses.plugins.get(plugin)
+    return None if pause is None else show_pause(pause)
+
+
 def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
     return {
         "name": name,
         "state": state,
         "reason": reason,
+        "paused": None,
         "path": str(path) if path else None,
         "commands": {},
     }
@@ -85,11 +103,11 @@ def _describe_breakers(tripped: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def list_plugins(
-    compiled: CompiledConfig, unready: Mapping[str, str], ledger: Ledger
+    compiled: CompiledConfig, unready: Mapping[str, str], ledger: Ledger, now: datetime
 ) -> list[dict[str, Any]]:
-    """As `plugins`, with the breakers of the ledger."""
+    """As `plugins`, with the breakers and pauses of the ledger."""
     tripped = ledger.read(lambda tx: tripped_breakers(tx, compiled, MOST_BREAKERS))
-    return plugins(compiled, unready, tripped)
+    return plugins(compiled, unready, tripped, ledger.read(lambda tx: load_pauses(tx, now)))
 
 
 def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> list[dict[str, Any]]:
@@ -108,15 +126,17 @@ def status(
     unready: Mapping[str, str],
     ledger: Ledger | None,
     checks: Mapping[str, HealthCheck],
+    now: datetime,
 ) -> dict[str, Any]:
     """Plugins with their health, breakers, stored state and last runs, and the queue depth."""
-    last, stored, every = {}, {}, plugins(compiled, unready)
+    last, stored, every, pauses = {}, {}, plugins(compiled, unready), NO_PAUSES
     waiting = running = 0
     if ledger is not None:
         waiting, running = count_jobs(ledger)
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
         stored = ledger.read(lambda tx: _read_states(tx, compiled))
-        every = list_plugins(compiled, unready, ledger) + _missing(compiled, ledger)
+        every = list_plugins(compiled, unready, ledger, now) + _missing(compiled, ledger)
+        pauses = ledger.read(lambda tx: load_pauses(tx, now))
     rows = [row for row in every if row["state"] != OFFERED]
     for row in rows:
         check = checks.get(row["name"])
@@ -131,7 +151,8 @@ def status(
         )
         row["last_run"] = last.get(row["name"])
         row["plugin_state"] = stored.get(row["name"])
-    return {"queue_depth": waiting, "running": running, "plugins": rows}
+    paused = None if pauses.system is None else show_pause(pauses.system)
+    return {"queue_depth": waiting, "running": running, "paused": paused, "plugins": rows}
 
 
 def _missing(compiled: CompiledConfig, ledger: Ledger) -> list[dict[str, Any]]:
@@ -179,10 +200,15 @@ def with_reasons(
     unready: Mapping[str, str],
     *,
     served: bool,
+    now: datetime,
 ) -> list[dict[str, Any]]:
     """The rows, each with `waits_for`; `served` says whether a gateway runs here."""
     running = _running_jobs(tx, rows) if served else None
-    return [{**row, "waits_for": waits_for(row, compiled, unready, running)} for row in rows]
+    is_queued = any(row["status"] == "queued" for row in rows)
+    pauses = load_pauses(tx, now) if is_queued else NO_PAUSES
+    return [
+        {**row, "waits_for": waits_for(row, compiled, unready, running, pauses)} for row in rows
+    ]
 
 
 def _running_jobs(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> RunningJobs:
@@ -205,6 +231,7 @@ def waits_for(
     compiled: CompiledConfig,
     unready: Mapping[str, str],
     running: RunningJobs | None = NOTHING_RUNS,
+    pauses: Pauses = NO_PAUSES,
 ) -> str | None:
     """Why a queued job does not run yet; `running` is None if no gateway runs here."""
     if row["status"] != "queued":
@@ -219,6 +246,8 @@ def waits_for(
     if name in compiled.held():
         refusal = compiled.registry.refusal(name)
         return f"plugin {name} is refused: {refusal.reason if refusal else ''}"
+    if pause := pauses.holding(name, row.get("pipeline")):
+        return pause.describe()
     if name in unready and row["command"] != INIT:
         return f"plugin {name} is unhealthy: {unready[name]}"
     if running is None:

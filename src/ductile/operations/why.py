@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -23,27 +24,35 @@ def explain_job(
     compiled: CompiledConfig,
     unready: Mapping[str, str],
     *,
+    now: datetime,
     served: bool = True,
 ) -> dict[str, Any]:
     """The reasons for a job's state, and what the job led to; also for a pipeline instance.
 
     `served` says whether a gateway runs here.
     """
-    answer = ledger.read(lambda tx: _why(tx, job_id, compiled, unready, served=served))
+    answer = ledger.read(lambda tx: _why(tx, job_id, compiled, unready, now, served=served))
     if answer is None:
         raise NotFound(f"there is no job {job_id}")
     return answer
 
 
 def _why(
-    tx: Tx, job_id: str, compiled: CompiledConfig, unready: Mapping[str, str], *, served: bool
+    tx: Tx,
+    job_id: str,
+    compiled: CompiledConfig,
+    unready: Mapping[str, str],
+    now: datetime,
+    *,
+    served: bool,
 ) -> dict[str, Any] | None:
     job = read.describe_job(tx, job_id)
     if job is None:
         scopes = tx.dicts("scope", id=job_id)
         return _why_instance(scopes[0]) if scopes else None
     reasons = [_origin(job)]
-    waits = status.with_reasons(tx, [job], compiled, unready, served=served)[0]["waits_for"]
+    explained = status.with_reasons(tx, [job], compiled, unready, served=served, now=now)
+    waits = explained[0]["waits_for"]
     if waits:
         cause = f", after: {job['last_error']}" if job.get("last_error") else ""
         reasons.append(f"It is queued: {waits}{cause}.")

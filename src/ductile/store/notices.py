@@ -16,6 +16,7 @@ TOPICS = (
     "pipelines",
     "events",
     "breakers",
+    "flow",
     "relay",
     "gateway:messages",
     "gateway:violations",

@@ -241,7 +241,8 @@ def test_queued_jobs_wait_while_the_plugin_root_is_missing(
         gateway.config.tick(gateway.clock.now())
         job = running.job(id)
         why = status.waits_for(job, gateway.compiled, gateway.unready)
-        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {})
+        now = gateway.clock.now()
+        page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {}, now)
         held = overview(gateway)["held"]
     assert job["status"] == "queued"
     reason = f"no plugin root has a plugin named found: {root} does not exist"

@@ -112,6 +112,11 @@ def use_pipelines_and_schedules(api: ApiHarness) -> None:
     act(api, "/scheduler/echo/hourly/resume")
     get(api, "/system/breaker/echo")
     act(api, "/system/reset/echo")
+    for path in ("/plugins/echo", "/pipelines/sync", "/system"):
+        act(api, f"{path}/pause", {"reason": "upgrade", "duration": "1h"})
+    get(api, "/pauses")
+    for path in ("/plugins/echo", "/pipelines/sync", "/system"):
+        act(api, f"{path}/resume")
 
 
 def use_system(api: ApiHarness) -> None:

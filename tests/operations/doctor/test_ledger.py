@@ -337,7 +337,8 @@ def test_jobs_that_wait_for_room_for_their_files(
     with place.running() as site_run:
         id = site_run.put("echo")
         site_run.notice("job.retrying", id)
-        why = explain_job(site_run.gateway.ledger, id, site_run.gateway.compiled, {})["why"]
+        gateway = site_run.gateway
+        why = explain_job(gateway.ledger, id, gateway.compiled, {}, now=gateway.clock.now())["why"]
         finding = find_one(examine(place), "wait for disk space")
         execute(site_run.gateway.ledger, "UPDATE job_queue SET next_retry_at = NULL")
         find_one(examine(place), "wait for disk space")

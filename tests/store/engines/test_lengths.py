@@ -51,6 +51,8 @@ BOUNDS = {
     ("schedule_slots", "schedule_id"): LONGEST_NAME,
     ("circuit_breakers", "plugin"): PLUGIN,
     ("circuit_breakers", "command"): LONGEST_NAME,
+    ("pauses", "kind"): OURS,
+    ("pauses", "name"): LONGEST_NAME,
     ("api_tokens", "name"): bodies.MAX_TOKEN_NAME * WIDEST,
     ("idempotency_keys", "path"): REQUEST_PATH,
     ("idempotency_keys", "idem_key"): idempotency.MAX_KEY * WIDEST,

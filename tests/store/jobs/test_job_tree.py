@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import orjson
@@ -21,6 +22,7 @@ from tests.store.conftest import execute
 MANY = LARGEST_GRAPH + 500
 LAST = f"c{MANY}"
 COLUMNS = "id, plugin, command, status, submitted_by, created_at, parent_job_id, scope_id"
+NOW = datetime(2026, 2, 8, 11, tzinfo=UTC)
 AT = "'2026-02-08T10:00:00.000000Z'"
 
 
@@ -79,12 +81,12 @@ def test_tree_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
 
 
 def test_why_lists_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
-    lines = explain_job(wide, LAST, cast(CompiledConfig, None), {})["why"]
+    lines = explain_job(wide, LAST, cast(CompiledConfig, None), {}, now=NOW)["why"]
     assert "It led to job grandchild of echo (succeeded)." in lines
 
 
 def test_why_limits_the_listed_children(wide: Ledger) -> None:
-    lines = explain_job(wide, "root", cast(CompiledConfig, None), {})["why"]
+    lines = explain_job(wide, "root", cast(CompiledConfig, None), {}, now=NOW)["why"]
     assert sum("It led to job" in line for line in lines) == MOST_CHILDREN
     assert lines[-1] == "It led to further jobs."
 
@@ -97,7 +99,7 @@ def test_why_lists_the_first_and_last_of_many_transitions(ledger: Ledger) -> Non
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
+    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {}, now=NOW)["why"][1:]
     assert [line.rpartition(" ")[2] for line in lines[:10]] == [str(n) for n in range(1, 11)]
     assert lines[10] == "... and 80 further changes of state, until"
     assert [line.rpartition(" ")[2] for line in lines[11:]] == [str(n) for n in range(91, 101)]
@@ -111,7 +113,7 @@ def test_why_reads_the_last_thousand_transitions(ledger: Ledger) -> None:
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {})["why"][1:]
+    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {}, now=NOW)["why"][1:]
     assert lines[0] == "... 500 changes of state, until"
     assert lines[1].endswith("try 501")
     assert lines[11] == "... and 980 further changes of state, until"

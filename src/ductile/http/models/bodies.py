@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from ductile.core.agents.reminder import LARGEST_PAYLOAD
 from ductile.core.delivery.retry_policy import RETRIABLE, DeliveryStatus
 from ductile.core.delivery.signatures import decode_standard_key
+from ductile.core.flow.pauses import LONGEST_REASON
 from ductile.core.jobs.state_machine import status_named
 from ductile.core.values.scopes import is_scope
 from ductile.http.models.fields import (
@@ -29,6 +30,7 @@ from ductile.http.requests import row_id
 from ductile.model import JobStatus, SubmittedBy
 
 MAX_DEDUPE_TTL = 10 * 366 * 86_400
+MAX_PAUSE = 10 * 366 * 86_400
 MAX_BULK_JOBS, DEFAULT_BULK_JOBS = 1000, 100
 MAX_BULK_DELIVERIES = 10_000
 MAX_DISCARDED = 1000
@@ -45,6 +47,20 @@ class ActionBody(RequestModel):
 
     dry_run: Annotated[bool, BodyFlag()] = Field(
         False, description="Return what would be done; change nothing."
+    )
+
+
+class PauseBody(ActionBody):
+    """Without `duration` and `until`, the pause lasts until it is resumed."""
+
+    reason: Annotated[str | None, BodyText(most=LONGEST_REASON)] = Field(
+        None, description="Why; shown with every job that is held."
+    )
+    duration: Annotated[float | None, BodyDuration(MAX_PAUSE)] = Field(
+        None, description="Resume after this time: `2h`, or seconds."
+    )
+    until: Annotated[datetime | None, Timestamp()] = Field(
+        None, description="Resume at this time; not together with `duration`."
     )
 
 

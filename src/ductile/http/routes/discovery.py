@@ -19,7 +19,11 @@ async def show_plugin(request: Request) -> Response:
     """`GET /plugin/{plugin}`: Show the state of a plugin, and its commands with their schemas."""
     services, name = services_of(request), request.path_params["plugin"]
     rows = await asyncio.to_thread(
-        status.list_plugins, services.compiled, services.unready, services.ledger
+        status.list_plugins,
+        services.compiled,
+        services.unready,
+        services.ledger,
+        services.clock.now(),
     )
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:

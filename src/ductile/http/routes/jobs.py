@@ -187,6 +187,7 @@ async def explain(request: Request) -> Response:
         job_id,
         services.compiled,
         services.unready,
+        now=services.clock.now(),
         served=bool(services.loops),
     )
     return JsonResponse(reasons)

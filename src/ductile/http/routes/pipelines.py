@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.core.flow.pauses import Pauses
 from ductile.core.jobs.state_machine import ENDED
 from ductile.core.pipelines import diagram
 from ductile.core.pipelines.compile import Pipeline
@@ -28,8 +29,10 @@ from ductile.http.responses import (
 )
 from ductile.operations import job_tree
 from ductile.operations.dry_run import pipeline as dry_run
+from ductile.operations.flow.pauses import show_pause
 from ductile.operations.pipelines import PipelineStart, StartedPipeline, find_pipeline
 from ductile.store.engines.api import Tx, Work
+from ductile.store.flow.pauses import load_pauses
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import PipelineStartBody
@@ -38,12 +41,19 @@ if TYPE_CHECKING:
 
 async def list_pipelines(request: Request) -> Response:
     """`GET /pipelines`: List pipelines with their trigger, mode and number of steps."""
-    router = services_of(request).compiled.tx_config.router
-    names = sorted(router.pipelines)
-    return JsonResponse({"pipelines": [_summarize(router.pipelines[name]) for name in names]})
+    services = services_of(request)
+    pauses = await _load_pauses(services)
+    rows = sorted(services.compiled.tx_config.router.pipelines.items())
+    return JsonResponse({"pipelines": [_summarize(found, pauses) for _, found in rows]})
 
 
-def _summarize(pipeline: Pipeline) -> dict[str, Any]:
+async def _load_pauses(services: Services) -> Pauses:
+    now = services.clock.now()
+    return await read_ledger(services, lambda tx: load_pauses(tx, now))
+
+
+def _summarize(pipeline: Pipeline, pauses: Pauses) -> dict[str, Any]:
+    pause = pauses.pipelines.get(pipeline.name)
     return {
         "name": pipeline.name,
         "on": pipeline.on,
@@ -55,17 +65,19 @@ def _summarize(pipeline: Pipeline) -> dict[str, Any]:
         "timeout": pipeline.timeout,
         "workspace": pipeline.workspace,
         "max_depth": pipeline.max_depth,
+        "paused": None if pause is None else show_pause(pause),
         "steps": len(pipeline.nodes),
     }
 
 
 async def show_pipeline(request: Request) -> Response:
     """`GET /pipeline/{name}`: Show the compiled steps of a pipeline, and two diagrams of them."""
-    compiled = services_of(request).compiled
+    services = services_of(request)
+    compiled = services.compiled
     pipeline = find_pipeline(compiled.tx_config.router, request.path_params["name"])
     return JsonResponse(
         {
-            **_summarize(pipeline),
+            **_summarize(pipeline, await _load_pauses(services)),
             "steps": dry_run.resolved(compiled, pipeline),
             "mermaid": diagram.mermaid(pipeline),
             "drawing": diagram.tree(pipeline),

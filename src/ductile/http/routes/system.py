@@ -58,7 +58,8 @@ async def show_status(request: Request) -> Response:
     checks = await app_context_of(request).health_checks()
 
     def work() -> dict[str, object]:
-        page = status.status(services.compiled, services.unready, services.ledger, checks)
+        now = services.clock.now()
+        page = status.status(services.compiled, services.unready, services.ledger, checks, now)
         return {
             "running_gateway": True,
             "version": ductile.__version__,
@@ -81,7 +82,11 @@ async def list_plugins(request: Request) -> Response:
     """`GET /plugins`: List every plugin that was found or configured, and why one cannot run."""
     services = services_of(request)
     rows = await asyncio.to_thread(
-        status.list_plugins, services.compiled, services.unready, services.ledger
+        status.list_plugins,
+        services.compiled,
+        services.unready,
+        services.ledger,
+        services.clock.now(),
     )
     return JsonResponse({"plugins": rows})
 

@@ -60,8 +60,10 @@ def describe_progress(progress: Progress, elapsed: float) -> dict[str, Any]:
 def _explain_waiting(
     services: Services, tx: Tx, rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    served = bool(services.loops)
-    return status.with_reasons(tx, rows, services.compiled, services.unready, served=served)
+    served, now = bool(services.loops), services.clock.now()
+    return status.with_reasons(
+        tx, rows, services.compiled, services.unready, served=served, now=now
+    )
 
 
 def describe_job(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:

@@ -68,18 +68,24 @@ class Effects:
     """Relayed events that were enqueued or released."""
     deliveries: int = 0
     """Webhook deliveries whose due time changed."""
+    pauses: int = 0
+    """Pauses that were stored or ended."""
+    ready_any: bool = False
+    """Whether any number of queued jobs may have become ready."""
     drops: list[DedupeDrop] = field(default_factory=list)
     notices: list[StoredNotice] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether there is anything to report."""
-        counts = self.ready or self.relays or self.deliveries
+        counts = self.ready or self.relays or self.deliveries or self.pauses or self.ready_any
         return bool(counts or self.drops or self.notices) or self.retry_at is not None
 
     def merge(self, other: Effects) -> None:
         self.ready += other.ready
         self.relays += other.relays
         self.deliveries += other.deliveries
+        self.pauses += other.pauses
+        self.ready_any = self.ready_any or other.ready_any
         if other.retry_at is not None:
             self.add_retry(other.retry_at)
         self.drops += other.drops

@@ -11,9 +11,11 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
+from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.model import Job, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
+from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs import read
 
 MAX_SEQ = 2**63 - 1
@@ -42,13 +44,14 @@ class ClaimPolicy:
         """Whether this plugin's jobs must not be claimed."""
         return plugin in self.held or (self.known is not None and plugin not in self.known)
 
-    def first_ready_values(self, plugin: str) -> dict[str, object]:
+    def first_ready_values(self, plugin: str, pauses: Pauses) -> dict[str, object]:
         """The values of the query for the oldest job of this plugin that may run."""
         serial = self.serial.get(plugin)
         return {
             "plugin": plugin,
             "init_only": int(plugin in self.init_only),
             "ids": orjson.dumps(list(serial)).decode() if serial else "[]",
+            "paused": orjson.dumps(list(pauses.pipelines)).decode() if pauses.pipelines else "[]",
         }
 
 
@@ -92,7 +95,7 @@ def _start_next(
     tx: Tx, policy: ClaimPolicy, now: datetime, workers: int, limit: int
 ) -> list[ClaimedJob]:
     """Start the consecutive jobs at the head of the queue; at least one, if one may run."""
-    heads = _list_heads(tx, policy)
+    heads, pauses = _list_heads(tx, policy, now)
     for place, head in enumerate(heads):
         run: list[tuple[int, str]] = []
         if not head.alone and (limit > 1 or not workers):
@@ -103,29 +106,35 @@ def _start_next(
         if not run and not workers:
             return []
         # None if other nodes have claimed all jobs of this plugin.
-        started = _start_first(tx, policy, head.plugin, now)
+        started = _start_first(tx, policy, head.plugin, pauses, now)
         if started is not None:
             return [started]
     return []
 
 
-def _list_heads(tx: Tx, policy: ClaimPolicy) -> list[_Head]:
-    """The head of each plugin that has a job that may run now, in queue order."""
+def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head], Pauses]:
+    """The head of each plugin that has a job that may run now, in queue order; and the pauses."""
+    rows = tx.all("ready_heads")
+    # The rows say whether there is a pause at all, so that a claim without one costs no query.
+    pauses = load_pauses(tx, now) if rows and rows[0][4] else NO_PAUSES
+    if pauses.system is not None:
+        return [], pauses
     heads: list[_Head] = []
-    for plugin, running, seq, has_key in tx.all("ready_heads"):
-        if policy.excludes(plugin):
+    for plugin, running, seq, has_key, _ in rows:
+        if policy.excludes(plugin) or plugin in pauses.plugins:
             continue
         cap = policy.caps.get(plugin)
         if cap is not None and not _is_below_cap(tx, plugin, running, cap):
             continue
-        if plugin not in policy.init_only and plugin not in policy.serial and not has_key:
+        is_plain = plugin not in policy.init_only and plugin not in policy.serial
+        if is_plain and not has_key and not pauses.pipelines:
             heads.append(_Head(seq, plugin, alone=cap is not None))
             continue
         # Its first job may have to wait although a later one may run.
-        row = tx.one("first_ready", **policy.first_ready_values(plugin))
+        row = tx.one("first_ready", **policy.first_ready_values(plugin, pauses))
         if row is not None:
             heads.append(_Head(row[0], plugin, alone=True))
-    return sorted(heads, key=attrgetter("seq"))
+    return sorted(heads, key=attrgetter("seq")), pauses
 
 
 def _list_run(
@@ -160,10 +169,12 @@ def _start_run(
     return [started[id] for _, id in run if id in started]
 
 
-def _start_first(tx: Tx, policy: ClaimPolicy, plugin: str, now: datetime) -> ClaimedJob | None:
+def _start_first(
+    tx: Tx, policy: ClaimPolicy, plugin: str, pauses: Pauses, now: datetime
+) -> ClaimedJob | None:
     row = tx.one(
         "start_first",
-        **policy.first_ready_values(plugin),
+        **policy.first_ready_values(plugin, pauses),
         owner=policy.owner,
         snapshot_id=policy.snapshot_id,
         now=to_text(now),

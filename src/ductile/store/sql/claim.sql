@@ -1,8 +1,8 @@
 -- name: ready_heads
 -- Each plugin with a ready job: the number of its running jobs, the position of its oldest ready
--- job, and whether that has a dedupe key. A loose index scan, whose cost grows with the number of
--- plugins, not of jobs. Not a join, for which PostgreSQL reads all of job_queue as long as it has
--- no statistics.
+-- job, and whether that has a dedupe key; also whether anything at all is paused. A loose index
+-- scan, whose cost grows with the number of plugins, not of jobs. Not a join, for which PostgreSQL
+-- reads all of job_queue as long as it has no statistics.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
   UNION ALL
@@ -20,7 +20,8 @@ SELECT ready.plugin,
        (SELECT head.dedupe_key IS NOT NULL FROM job_queue head
         WHERE head.plugin = ready.plugin AND head.status = 'queued'
           AND head.next_retry_at IS NULL
-        ORDER BY head.seq LIMIT 1)
+        ORDER BY head.seq LIMIT 1),
+       EXISTS (SELECT 1 FROM pauses)
 FROM ready WHERE ready.plugin IS NOT NULL;
 
 -- name: running_of_plugin
@@ -29,7 +30,7 @@ SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
 -- name: first_ready
 -- The position of a plugin's oldest job that may run: only `init` if the others must wait for it,
 -- none whose dedupe key is running, none of the given schedules while an earlier run of it has not
--- ended, and none that another node is about to start.
+-- ended, none of a paused pipeline, and none that another node is about to start.
 SELECT j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
   AND (j.command = 'init' OR 0 = :init_only)
@@ -40,6 +41,7 @@ WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
     OR NOT EXISTS (
       SELECT 1 FROM job_queue r WHERE r.plugin = j.plugin AND r.schedule_id = j.schedule_id
         AND r.status IN ('queued', 'running') AND (r.status = 'running' OR r.seq < j.seq)))
+  AND (j.pipeline = '' OR j.pipeline NOT IN (@paused@))
 ORDER BY j.seq LIMIT 1 @skip_locked@;
 
 -- name: start_first

@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import MAX_WAIT, GatewayClient, Json, path_to
 from ductile.cli.command import CommandContext, Noun, compile_config
+from ductile.cli.commands.flow.pause import describe as describe_pause
 from ductile.cli.display import print_routing
 from ductile.cli.explain import (
     describe_action,
@@ -45,13 +46,17 @@ def listing(context: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("pipeline", "trigger", "mode", "steps"),
+        ("pipeline", "trigger", "mode", "steps", "note"),
         (
-            (row["name"], _trigger(row), row["execution_mode"], row["steps"])
+            (row["name"], _trigger(row), row["execution_mode"], row["steps"], _pause_note(row))
             for row in page["pipelines"]
         ),
         empty="no pipelines; define one under `pipelines:` in the config",
     )
+
+
+def _pause_note(row: Json) -> str | None:
+    return describe_pause(row["paused"]) if row["paused"] else None
 
 
 def _trigger(row: Json) -> str:
@@ -81,6 +86,7 @@ def _show_pipeline(context: CommandContext, found: Json) -> None:
         "timeout": output.format_duration(found["timeout"]) if found["timeout"] else None,
         "workspace": found["workspace"],
         "max depth": found["max_depth"] or "none",
+        "paused": _pause_note(found),
     }
     for name, fact in facts.items():
         if fact is not None:

@@ -10,6 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, JobRunner, Json, path_to
 from ductile.cli.command import CommandContext, Noun, compile_config
+from ductile.cli.commands.flow import pause as pauses
 from ductile.cli.commands.plugin.authoring import new, test, validate
 from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
 from ductile.cli.options import (
@@ -60,7 +61,7 @@ def _show(page: Json) -> None:
         (
             (
                 row["name"],
-                row["state"],
+                "paused" if row["paused"] else row["state"],
                 row.get("version"),
                 " ".join(row["commands"]),
                 row["reason"] or _alias(row) or row.get("description"),
@@ -173,6 +174,24 @@ def _show_reset(done: Json) -> None:
     commands = ", ".join(done["closed"])
     result = f"{closed} the breaker of {commands}" if commands else "no breaker was open"
     output.print_line(f"{done['plugin']}: {result}")
+
+
+@plugin.write("pause")
+@click.argument("name", metavar="PLUGIN", type=PLUGIN)
+@pauses.pause_options
+def pause(context: CommandContext, name: str, **options: str | None) -> None:
+    """Keep a plugin's jobs queued until it is resumed.
+
+    Jobs are still enqueued, also by schedules. Running jobs continue.
+    """
+    pauses.pause(context, "plugins", name, **options)
+
+
+@plugin.write("resume")
+@click.argument("name", metavar="PLUGIN", type=PLUGIN)
+def resume(context: CommandContext, name: str) -> None:
+    """Run the jobs of a paused plugin again."""
+    pauses.resume(context, "plugins", name)
 
 
 def _show_plan(plan: Json) -> None:

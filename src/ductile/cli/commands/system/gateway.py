@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, compile_config, read, write
+from ductile.cli.commands.flow.pause import describe as describe_pause
 from ductile.cli.commands.system.progress import show_waiting
 from ductile.cli.options import PLUGIN, limit_option
 from ductile.errors import ConfigError, NotRunning, UsageError
@@ -129,11 +130,13 @@ def _show_status(page: dict[str, Any]) -> None:
     output.print_line(
         f"{page['queue_depth']} queued, {page['running']} running, in {page['state_dir']}"
     )
+    if page["paused"]:
+        output.print_line(describe_pause(page["paused"]), fg="yellow")
     output.print_line()
     output.print_table(
         ("plugin", "state", "version", "health", "last run", "note"),
         (
-            (row["name"], row["state"], row.get("version"), *_health_columns(row))
+            (row["name"], _state(row), row.get("version"), *_health_columns(row))
             for row in page["plugins"]
         ),
         empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
@@ -144,6 +147,10 @@ def _show_status(page: dict[str, Any]) -> None:
         output.print_table(
             ("plugin", "updated", "stored state"), [_state_columns(row) for row in stored]
         )
+
+
+def _state(row: dict[str, Any]) -> str:
+    return "paused" if row["paused"] else str(row["state"])
 
 
 def _state_columns(row: dict[str, Any]) -> tuple[str, str | None, str]:

@@ -9,6 +9,7 @@ from ductile.cli.commands.system.doctor import doctor
 from ductile.cli.commands.system.facts import plugin_facts
 from ductile.cli.commands.system.gateway import breaker, reload, start, status
 from ductile.cli.commands.system.import_go import import_
+from ductile.cli.commands.system.pauses import pause, resume
 from ductile.cli.commands.system.stop import stop
 from ductile.cli.commands.system.ui import ui
 from ductile.cli.commands.system.watch import watch
@@ -20,9 +21,11 @@ for action in (
     demo,
     doctor,
     import_,
+    pause,
     plugin_facts,
     reload,
     restore,
+    resume,
     start,
     status,
     stop,

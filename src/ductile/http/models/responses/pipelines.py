@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
 from ductile.http.models.responses.jobs import NodeModel
+from ductile.http.models.responses.system import PauseModel
 
 
 class PipelineSummaryModel(ResponseModel):
@@ -25,6 +26,7 @@ class PipelineSummaryModel(ResponseModel):
     timeout: float | None
     workspace: Any
     max_depth: int | None
+    paused: PauseModel | None
     steps: int
     """The number of steps."""
 
@@ -69,6 +71,7 @@ class PipelineModel(ResponseModel):
     timeout: float | None
     workspace: Any
     max_depth: int | None
+    paused: PauseModel | None
     steps: list[StepModel]
     mermaid: str
     drawing: str

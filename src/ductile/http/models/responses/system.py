@@ -48,13 +48,45 @@ class HealthModel(ResponseModel):
     """The parts that fail, critical ones first; omitted if every part works."""
 
 
+class PauseModel(ResponseModel):
+    """A pause; with `dry_run`, what would be paused."""
+
+    kind: Literal["system", "plugin", "pipeline"]
+    name: str | None
+    """The plugin or pipeline; null for the gateway."""
+    paused_at: Timestamp
+    paused_by: str
+    """`token:NAME`, `user:NAME`, `session:local` or `anonymous`."""
+    reason: str | None
+    until: Timestamp | None
+    """When it ends by itself."""
+    dry_run: bool = OMITTED
+
+
+class PausesModel(ResponseModel):
+    """Everything that is paused."""
+
+    pauses: list[PauseModel]
+
+
+class ResumedModel(ResponseModel):
+    """A pause was ended; with `dry_run`, it would be."""
+
+    kind: Literal["system", "plugin", "pipeline"]
+    name: str | None
+    resumed: bool
+    """False if it was not paused."""
+    dry_run: bool = OMITTED
+
+
 class PluginModel(ResponseModel):
     """A plugin that was found or configured."""
 
     name: str
     state: Literal["ready", "unhealthy", "refused", "shadowed", "disabled", "available", "missing"]
     reason: str | None
-    """Why it is not ready, or which of its circuit breakers are not closed."""
+    """Why it is not ready, its pause, or which of its circuit breakers are not closed."""
+    paused: PauseModel | None
     version: str = OMITTED
     protocol: int = OMITTED
     commands: dict[str, str]
@@ -90,6 +122,7 @@ class PluginDetailModel(ResponseModel):
     name: str
     state: str
     reason: str | None
+    paused: PauseModel | None
     version: str = OMITTED
     protocol: int = OMITTED
     commands: list[CommandModel]
@@ -147,6 +180,8 @@ class StatusModel(ResponseModel):
     ledger: dict[str, Any]
     queue_depth: int
     running: int
+    paused: PauseModel | None
+    """The pause of the whole gateway."""
     plugins: list[PluginStatusModel]
 
 

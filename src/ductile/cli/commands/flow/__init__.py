@@ -1,0 +1,1 @@
+"""Commands of flow control, which several nouns share."""

@@ -1,0 +1,1 @@
+"""Flow control: what holds queued jobs back, and until when."""

@@ -1,0 +1,1 @@
+"""The ledger's part of flow control."""

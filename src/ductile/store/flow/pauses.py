@@ -1,0 +1,97 @@
+"""Pauses of plugins, pipelines and the gateway. They survive restarts and hold on every node."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ductile.clock import from_text, to_text
+from ductile.core.flow.pauses import Pause, PauseKind, Pauses, collect_pauses
+from ductile.model import Notice
+from ductile.store import notices
+from ductile.store.engines.api import Row, Tx
+
+EXPIRED = "expired"
+"""The actor of a resume that nobody asked for: the pause has reached its end."""
+
+
+def list_pauses(tx: Tx) -> list[Pause]:
+    """Every stored pause, also one whose end has come and that is about to be removed."""
+    return [_parse(row) for row in tx.all("pauses")]
+
+
+def load_pauses(tx: Tx, now: datetime) -> Pauses:
+    """The pauses in force."""
+    return collect_pauses(list_pauses(tx), now)
+
+
+def store_pause(tx: Tx, pause: Pause, now: datetime) -> None:
+    tx.run(
+        "store_pause",
+        kind=pause.kind.value,
+        name=pause.name,
+        by=pause.paused_by,
+        reason=pause.reason,
+        until=pause.until_text,
+        now=to_text(now),
+    )
+    fields = {
+        **_about(pause),
+        "by": pause.paused_by,
+        "reason": pause.reason,
+        "until": pause.until_text,
+    }
+    _post(tx, pause, "flow.paused", fields, now)
+    tx.effects.pauses += 1
+
+
+def end_pause(
+    tx: Tx, kind: PauseKind, name: str, by: str, now: datetime, *, only_ended: bool = False
+) -> Pause | None:
+    """Remove a pause, so that its jobs run; returns it, or None if there was none.
+
+    With `only_ended`, a pause whose end has not come stays.
+    """
+    row = tx.one("pause", kind=kind.value, name=name)
+    limit = to_text(now) if only_ended else None
+    if row is None or not tx.run("delete_pause", kind=kind.value, name=name, ended_by=limit):
+        return None
+    pause = _parse(row)
+    _post(tx, pause, "flow.resumed", {**_about(pause), "by": by}, now)
+    tx.effects.pauses += 1
+    tx.effects.ready_any = True
+    return pause
+
+
+def end_due_pauses(tx: Tx, now: datetime) -> list[Pause]:
+    """Remove the pauses whose end has come, and return them."""
+    due = [pause for pause in list_pauses(tx) if pause.has_ended(now)]
+    ended = (end_pause(tx, p.kind, p.name, EXPIRED, now, only_ended=True) for p in due)
+    return [pause for pause in ended if pause is not None]
+
+
+def next_end(tx: Tx) -> datetime | None:
+    """When the first pause ends by itself."""
+    row = tx.one("next_pause_end")
+    return None if row is None or row[0] is None else from_text(row[0])
+
+
+def _post(tx: Tx, pause: Pause, type: str, fields: dict[str, str | None], now: datetime) -> None:
+    plugin = pause.name if pause.kind is PauseKind.PLUGIN else None
+    notices.post(tx, Notice("flow", type, fields), now, plugin=plugin)
+
+
+def _about(pause: Pause) -> dict[str, str | None]:
+    return {"kind": pause.kind.value, "name": pause.name or None}
+
+
+def _parse(row: Row) -> Pause:
+    kind, name, paused_at, paused_by, reason, until = row
+    return Pause(
+        PauseKind(kind),
+        name,
+        paused_at,
+        paused_by,
+        reason,
+        None if until is None else from_text(until),
+        until,
+    )
