@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from ductile._fast_dataclass import dataclass
@@ -14,6 +15,7 @@ from ductile.core.jobs.limits import document
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
+from ductile.operations.cluster.placement import describe_other_nodes
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
 from ductile.store.engines.api import Ledger, Tx
@@ -206,8 +208,12 @@ def with_reasons(
     running = _running_jobs(tx, rows) if served else None
     is_queued = any(row["status"] == "queued" for row in rows)
     pauses = load_pauses(tx, now) if is_queued else NO_PAUSES
+    queued = {row["plugin"] for row in rows if row["status"] == "queued"}
+    absent = {name for name in queued if not compiled.expects(name)}
+    elsewhere = describe_other_nodes(tx, absent)
     return [
-        {**row, "waits_for": waits_for(row, compiled, unready, running, pauses)} for row in rows
+        {**row, "waits_for": waits_for(row, compiled, unready, running, pauses, elsewhere)}
+        for row in rows
     ]
 
 
@@ -232,15 +238,21 @@ def waits_for(
     unready: Mapping[str, str],
     running: RunningJobs | None = NOTHING_RUNS,
     pauses: Pauses = NO_PAUSES,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> str | None:
-    """Why a queued job does not run yet; `running` is None if no gateway runs here."""
+    """Why a queued job does not run yet; `running` is None if no gateway runs here.
+
+    `elsewhere` says of plugins that this node does not have which other nodes do.
+    """
     if row["status"] != "queued":
         return None
     name = row["plugin"]
     if row.get("next_retry_at"):
         return f"its retry is due at {row['next_retry_at']}"
+    if name in elsewhere:
+        return elsewhere[name]
     if gone := compiled.gone(name):
-        return f"{gone}: the job ends unless another node that has the plugin claims it first"
+        return f"{gone}: the job ends within a minute"
     if absence := compiled.absence(name):
         return absence
     if name in compiled.held():

@@ -88,5 +88,12 @@ def list_nodes(tx: Tx) -> list[dict[str, Any]]:
     return rows
 
 
+def list_others_with_plugin(tx: Tx, plugin: str, boot: str) -> list[str]:
+    """The registered nodes, except that of `boot`, that have the plugin, running or not."""
+    return [
+        row["name"] for row in list_nodes(tx) if row["boot"] != boot and plugin in row["plugins"]
+    ]
+
+
 def _encode(value: object) -> str:
     return orjson.dumps(value).decode()

@@ -21,9 +21,11 @@ from ductile.engine.recovery.cluster import CHECK_SECONDS, TERMINATE_AFTER, Clus
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
 from ductile.engine.recovery.node_record import make_registration
 from ductile.errors import LedgerBusy
+from ductile.operations import status
 from ductile.store import boots
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.postgres import PostgresLedger
+from ductile.store.jobs import read
 from tests.conftest import CountingEntropy, FakeClock
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Running, Site
@@ -636,12 +638,70 @@ def test_jobs_of_a_plugin_of_another_node_are_left_to_it(node: Make, short_inter
         assert {other.ended(id)["status"] for id in ids} == {"succeeded"}
 
 
-def test_job_unknown_to_all_nodes_ends_after_a_while(
-    node: Make, short_intervals: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(startup, "LEFT_TO_OTHERS", timedelta(0))
+def why(running: Running, id: str) -> str | None:
+    gateway = running.gateway
+
+    def work(tx: Tx) -> str | None:
+        job = read.describe_job(tx, id)
+        assert job is not None
+        [row] = status.with_reasons(tx, [job], gateway.compiled, gateway.unready, served=True)
+        found: str | None = row["waits_for"]
+        return found
+
+    return gateway.ledger.read(work)
+
+
+def test_jobs_of_a_plugin_of_a_stopped_node_wait_for_it(node: Make, short_intervals: None) -> None:
     knowing, behind = node(OK), node(OK)
-    knowing.plugin("fresh", OK)
-    with behind.running() as running, knowing.opened() as other:
-        id = other.put("fresh")
-        assert running.ended(id)["last_error"] == "plugin removed"
+    knowing.plugin("gpu", OK)
+    knowing.settings["service"]["node"] = "a"
+    with behind.running() as running:
+        with knowing.opened() as other:
+            id = other.put("gpu")
+            assert why(running, id) == "only node a can run plugin gpu"
+        for _ in range(3):
+            running.gateway.config.settle()
+        assert running.job(id)["status"] == "queued"
+        assert why(running, id) == "no living node has plugin gpu: a is stopped"
+        with knowing.running() as other:
+            assert other.ended(id)["status"] == "succeeded"
+
+
+def test_jobs_end_when_the_last_node_has_dropped_their_plugin(
+    node: Make, short_intervals: None
+) -> None:
+    knowing, behind = node(OK), node(OK)
+    knowing.plugin("gpu", OK)
+    with behind.running() as running:
+        with knowing.opened() as other:
+            id = other.put("gpu")
+            running.gateway.config.settle()
+            assert running.job(id)["status"] == "queued"
+        del knowing.settings["plugins"]["gpu"]
+        shutil.rmtree(knowing.plugins / "gpu")
+        with knowing.opened():
+            assert running.ended(id)["last_error"] == "plugin removed"
+
+
+def test_no_job_ends_while_a_node_has_not_registered(
+    node: Make, url: str, short_intervals: None
+) -> None:
+    """A node of a version before the registry may have the plugin."""
+    site = node(OK)
+    site.plugin("gpu", OK)
+    with site.opened() as other:
+        id = other.put("gpu")
+    del site.settings["plugins"]["gpu"]
+    shutil.rmtree(site.plugins / "gpu")
+    old = PostgresLedger(url)
+    old.start()
+    try:
+        old.claim_boot("older")
+        now = other.gateway.clock.now()
+        old.write(lambda tx: boots.begin_boot(tx, id="older", pid=1, version="0", now=now))
+        with site.running() as running:
+            assert running.job(id)["status"] == "queued"
+            old.close()
+            assert running.ended(id)["last_error"] == "plugin removed"
+    finally:
+        old.close()

@@ -8,7 +8,7 @@ SETTLING, `dispatcher.py` from there to DONE.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum, auto
 from typing import Protocol
 
@@ -35,11 +35,12 @@ from ductile.core.pipelines.step_io import (
     prepare_relay,
 )
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.recovery.startup import LEFT_TO_OTHERS
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 
+LEFT_TO_OTHERS = timedelta(minutes=15)
+"""How long a job whose step this node does not know waits for a node that does."""
 RETRIES_WHILE_STOPPING = 2
 """How often the commit of a settlement is retried once the gateway stops."""
 

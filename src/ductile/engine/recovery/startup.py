@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import orjson
 
@@ -14,16 +14,13 @@ from ductile.engine.config.compiled import REMOVED, CompiledConfig
 from ductile.engine.dispatch.started_log import UnstartedAttempts
 from ductile.log import logger
 from ductile.model import Ending, Job, JobStatus, Outcome
-from ductile.store import boots
+from ductile.store import boots, nodes
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import close, requeue
 from ductile.store.jobs.settle import settle
 from ductile.store.tx_config import TxConfig
 
 BATCH = 1000
-HOUR = timedelta(hours=1)
-LEFT_TO_OTHERS = timedelta(minutes=15)
-"""How long jobs of a plugin that this node does not know wait for a node that does."""
 
 
 def recover_at_start(
@@ -117,12 +114,11 @@ def end_jobs_of_removed_plugins(
 ) -> None:
     """End the queued jobs of removed or disabled plugins as `dead`, and log each with the reason.
 
-    Another node may already have a newer configuration: its new jobs are left to it.
+    The jobs of a plugin that another registered node has are left to it, even if it does not run
+    at present.
     """
-    others = ledger.read(lambda tx: boots.list_other_open(tx, boot))
-    # An hour ahead if no other node is alive: a clock may have been set back.
-    ahead = HOUR if all(map(ledger.boot_is_dead, others)) else -LEFT_TO_OTHERS
-    until = clock.now() + ahead
+    if _has_unregistered_nodes(ledger, boot):
+        return
     plugins = ledger.read(lambda tx: [row[0] for row in tx.all("queued_plugins")])
     for plugin in plugins:
         snapshot_ids = None
@@ -131,12 +127,19 @@ def end_jobs_of_removed_plugins(
             snapshot_ids = _snapshots_before_removal(ledger, compiled, plugin)
             reason = REMOVED if snapshot_ids else None
         while reason is not None:
-            ending = _EndedPlugin(plugin, reason, snapshot_ids, until)
+            ending = _EndedPlugin(plugin, reason, snapshot_ids, boot)
             work = _end_batch(ending, clock.now(), compiled.tx_config, entropy.uuid())
             found, ended = ledger.write(work)
             _log_ended(ended, reason)
             if found < BATCH:
                 break
+
+
+def _has_unregistered_nodes(ledger: Ledger, boot: str) -> bool:
+    """Whether a living node of an older version has not registered its plugins."""
+    others = set(ledger.read(lambda tx: boots.list_other_open(tx, boot)))
+    registered = {row["boot"] for row in ledger.read(nodes.list_nodes)}
+    return not all(map(ledger.boot_is_dead, others - registered))
 
 
 def count_jobs_of_absent_plugins(ledger: Ledger, compiled: CompiledConfig) -> dict[str, int]:
@@ -173,8 +176,8 @@ class _EndedPlugin:
     reason: str
     snapshot_ids: list[str] | None
     """Only jobs that were created under these configurations; None means all."""
-    until: datetime
-    """Only jobs that were created by then."""
+    boot: str
+    """The boot of the node whose configuration has dropped the plugin."""
 
 
 def _end_batch(
@@ -184,7 +187,10 @@ def _end_batch(
 
     def work(tx: Tx) -> tuple[int, list[Job]]:
         ids = Ids(base_id)
-        queued = requeue.list_queued(tx, ending.plugin, ending.until, BATCH, ending.snapshot_ids)
+        nodes.hold_registry(tx)
+        if nodes.list_others_with_plugin(tx, ending.plugin, ending.boot):
+            return 0, []
+        queued = requeue.list_queued(tx, ending.plugin, BATCH, ending.snapshot_ids)
         ended = [
             job
             for job in queued

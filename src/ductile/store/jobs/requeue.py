@@ -90,17 +90,15 @@ def list_running(tx: Tx, owner: str) -> list[tuple[str, int]]:
 def list_queued(
     tx: Tx,
     plugin: str,
-    until: datetime,
     limit: int,
     snapshot_ids: Sequence[str] | None = None,
 ) -> list[Job]:
-    """The plugin's queued jobs that were created by `until`, oldest first; with `snapshot_ids`,
-    only those that were created under one of these configurations.
+    """The plugin's queued jobs, oldest first; with `snapshot_ids`, only those that were created
+    under one of these configurations.
     """
     rows = tx.all(
         "queued_of_plugin",
         plugin=plugin,
-        until=to_text(until),
         limit=limit,
         any_snapshot=int(snapshot_ids is None),
         ids=orjson.dumps(snapshot_ids or ()).decode(),

@@ -26,7 +26,7 @@ SELECT id, config FROM config_snapshots WHERE id IN (
   SELECT enqueued_snapshot_id FROM job_queue WHERE status = 'queued' AND plugin = :plugin);
 
 -- name: queued_of_plugin
-SELECT @job@ FROM job_queue WHERE status = 'queued' AND plugin = :plugin AND created_at <= :until
+SELECT @job@ FROM job_queue WHERE status = 'queued' AND plugin = :plugin
   AND (1 = :any_snapshot OR enqueued_snapshot_id IN (SELECT given.id FROM @given@))
 ORDER BY seq LIMIT :limit;
 
