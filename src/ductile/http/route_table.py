@@ -115,6 +115,7 @@ _JOBS = (
         "AnalyticsSummary",
         query="SummaryQuery",
     ),
+    _get("/analytics/hours", "jobs:ro", analytics.show_hours, "AnalyticsHours"),
     _get("/analytics/queue", "jobs:ro", analytics.show_queue, "AnalyticsQueue"),
 )
 
@@ -228,7 +229,7 @@ _SYSTEM = (
     _get("/", None, system.show_root, "RootPage"),
     _get("/healthz", None, healthz.show_health, {200: "Health", 503: "Health"}),
     _get("/metrics", "system:ro", metrics.show_metrics, "MetricsText", is_public=metrics.is_public),
-    _get("/system/status", "system:ro", system.show_status, "Status"),
+    _get("/system/status", "system:ro", system.show_status, "Status", query="StatusQuery"),
     _get("/system/overview", "system:ro", system.show_overview, "Overview"),
     _get("/nodes", "system:ro", nodes.list_nodes, "ClusterNodes"),
     _get("/config/view", "system:ro", system.view_config, "ConfigView"),

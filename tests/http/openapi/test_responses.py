@@ -89,6 +89,7 @@ def use_jobs(api: ApiHarness) -> None:
     for path in ("/jobs", "/queue", "/job-logs?include_result=true", f"/job-ids?begins={done[:8]}"):
         get(api, path)
     get(api, "/analytics/summary")
+    get(api, "/analytics/hours")
     get(api, "/analytics/queue")
 
 

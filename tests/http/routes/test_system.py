@@ -409,6 +409,22 @@ def test_finished_health_check_is_not_reused(site: Site, serve) -> None:
     assert served.get("/system/status").json["plugins"][0]["health"]["healthy"] is False
 
 
+def test_status_with_the_last_health_runs_no_command(site: Site, serve, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    site.plugin("echo", f"echo run >> {runs}\n{OK}", commands=("poll", "health"))
+    served = serve()
+    before = served.get("/system/status?health=last").json
+    assert before["health_checked_at"] is None
+    assert before["plugins"][0]["health"] is None
+    assert not runs.exists()
+    checked = served.get("/system/status?health=run").json
+    again = served.get("/system/status?health=last").json
+    assert again["health_checked_at"] == checked["health_checked_at"] is not None
+    assert again["plugins"][0]["health"] == checked["plugins"][0]["health"]
+    assert runs.read_text() == "run\n"
+    assert served.get("/system/status?health=never").status == 400
+
+
 @pytest.mark.parametrize("path", ["/job/x/cancel", "/jobs/cancel", "/system/reload"])
 def test_blocking_requests_leave_threads_for_reads(
     served, monkeypatch: pytest.MonkeyPatch, path: str

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 
+from ductile._fast_dataclass import dataclass
 from ductile.engine.ingress.auth import Authenticator, LoginCodes, Principal, Session
 from ductile.engine.ingress.login_limiter import LoginLimiter
 from ductile.engine.ingress.rejection_limiter import RejectionLimiter
@@ -23,6 +25,7 @@ from ductile.log import logger
 from ductile.operations import plugin_health
 from ductile.operations.backup import Backups
 from ductile.operations.plugin_health import HealthCheck
+from ductile.operations.reports.analytics import HourlyOutcomes
 from ductile.store.access import audit, ui_sessions
 from ductile.store.access.audit import AuditEntry
 
@@ -46,6 +49,14 @@ class TooManyWaits(DuctileError):
     http_status = 503
 
 
+@dataclass(frozen=True, slots=True)
+class LastHealth:
+    """The results of the newest health checks; empty until the first."""
+
+    checks: dict[str, HealthCheck]
+    checked_at: datetime | None
+
+
 class AppContext:
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -62,7 +73,9 @@ class AppContext:
         self.logins = LoginLimiter(services.clock, self._record_failed_login)
         self.heartbeats = HeartbeatBatcher(services)
         self.health_checks: SingleFlight[dict[str, HealthCheck]] = SingleFlight(self._check_plugins)
-        """The `health` of every plugin that declares it."""
+        """Runs the `health` of every plugin that declares it."""
+        self.last_health = LastHealth({}, None)
+        self.hourly_outcomes = HourlyOutcomes(services.ledger)
         self.login_codes = LoginCodes(services.clock)
         self._token_read = SingleFlight(self._read_tokens)
         self.backups = Backups(lambda: services.ledger, services.state_dir, services.clock)
@@ -124,13 +137,15 @@ class AppContext:
 
     async def _check_plugins(self) -> dict[str, HealthCheck]:
         services = self.services
-        return await self.run_blocking(
+        checks = await self.run_blocking(
             plugin_health.check_plugins,
             services.compiled,
             services.ledger,
             services.clock,
             services.entropy,
         )
+        self.last_health = LastHealth(checks, services.clock.now())
+        return checks
 
     @contextmanager
     def synchronous_call(self) -> Iterator[None]:

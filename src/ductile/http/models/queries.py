@@ -120,6 +120,18 @@ class JobIdQuery(RequestModel):
     limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
 
 
+class HealthSource(StrEnum):
+    RUN = "run"
+    LAST = "last"
+
+
+class StatusQuery(RequestModel):
+    health: Annotated[HealthSource | None, OneOf(HealthSource)] = Field(
+        None,
+        description="`run` (default) runs the health commands, `last` shows their newest results.",
+    )
+
+
 class SummaryQuery(RequestModel):
     window: Annotated[str, AnyText()] = Field(
         "24h", description="How far to look back: `30m`, `24h`, `7d`."

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ductile.config.models.units import parse_duration
 from ductile.errors import UsageError
+from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, services_of
 from ductile.operations.reports import analytics
 
@@ -26,6 +27,12 @@ async def show_summary(request: Request, query: SummaryQuery) -> Response:
         raise UsageError(f"window {error}") from None
     found = await asyncio.to_thread(analytics.summarize_attempts, services_of(request), window)
     return JsonResponse({"since": found["since"], "window": query.window, **found})
+
+
+async def show_hours(request: Request) -> Response:
+    """`GET /analytics/hours`: Count the attempts that ended in each of the last 24 hours."""
+    hourly, now = app_context_of(request).hourly_outcomes, services_of(request).clock.now()
+    return JsonResponse(await asyncio.to_thread(hourly.summarize, now))
 
 
 async def show_queue(request: Request) -> Response:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
+from ductile.clock import to_text
 from ductile.errors import Refused, UsageError
 from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.context import app_context_of
@@ -23,7 +24,7 @@ from ductile.operations.reports.config_view import show_config
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody, BackupBody
-    from ductile.http.models.queries import BackupQuery
+    from ductile.http.models.queries import BackupQuery, StatusQuery
 
 BACKUP_POLL = 0.05
 LINKS = {
@@ -48,18 +49,20 @@ async def show_root(request: Request) -> Response:
     )
 
 
-async def show_status(request: Request) -> Response:
+async def show_status(request: Request, query: StatusQuery) -> Response:
     """`GET /system/status`: Show the gateway's state and check the health of its plugins.
 
-    It runs the `health` command of every plugin that declares it. Concurrent requests share one
-    check.
+    It runs the `health` command of every plugin that declares it, unless `?health=last` asks for
+    the results of the newest check. Concurrent requests share one check.
     """
-    services = services_of(request)
-    checks = await app_context_of(request).health_checks()
+    services, context = services_of(request), app_context_of(request)
+    if query.health != "last":
+        await context.health_checks()
+    last = context.last_health
 
     def work() -> dict[str, object]:
         now = services.clock.now()
-        page = status.status(services.compiled, services.unready, services.ledger, checks, now)
+        page = status.status(services.compiled, services.unready, services.ledger, last.checks, now)
         return {
             "running_gateway": True,
             "version": ductile.__version__,
@@ -67,6 +70,7 @@ async def show_status(request: Request) -> Response:
             "uptime_seconds": int(services.uptime),
             "workers": services.workers,
             "ledger": services.ledger.health(),
+            "health_checked_at": last.checked_at and to_text(last.checked_at),
             **page,
         }
 

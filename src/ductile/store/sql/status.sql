@@ -39,7 +39,20 @@ WHERE status IN ('queued', 'running') GROUP BY plugin, status ORDER BY plugin, s
 -- name: finished_by_plugin
 -- Attempts that ended since then, with their run times.
 SELECT plugin, status, count(*) AS attempts, avg(duration_ms) AS mean_ms, max(duration_ms) AS max_ms
-FROM job_log WHERE completed_at >= :since GROUP BY plugin, status ORDER BY plugin, status;
+FROM job_log WHERE seq >= :first AND completed_at >= :since
+GROUP BY plugin, status ORDER BY plugin, status;
+
+-- name: log_bounds
+SELECT (SELECT min(seq) FROM job_log), (SELECT max(seq) FROM job_log);
+
+-- name: log_row_from
+SELECT seq, completed_at FROM job_log WHERE seq >= :seq ORDER BY seq LIMIT 1;
+
+-- name: outcomes_by_hour
+-- Only columns before the texts of a row, so that SQLite reads no overflow pages.
+SELECT substr(completed_at, 1, 13), plugin, status, count(*)
+FROM job_log WHERE seq >= :first AND completed_at >= :since AND completed_at < :until
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
 -- name: all_breakers
 SELECT plugin, command, state FROM circuit_breakers ORDER BY plugin, command LIMIT :limit;

@@ -370,6 +370,22 @@ class AnalyticsSummaryModel(ResponseModel):
     plugins: list[AttemptCountModel]
 
 
+class HourModel(ResponseModel):
+    """The attempts that ended within an hour."""
+
+    start: Timestamp
+    plugins: dict[str, dict[str, int]]
+    """Attempts by plugin and status."""
+
+
+class AnalyticsHoursModel(ResponseModel):
+    """Finished attempts of the last 24 hours."""
+
+    since: Timestamp
+    hours: list[HourModel]
+    """The oldest first; the last one is not over yet."""
+
+
 class QueueCountModel(ResponseModel):
     """Queued or running jobs of a plugin."""
 

@@ -178,6 +178,8 @@ class StatusModel(ResponseModel):
     uptime_seconds: int
     workers: int
     ledger: dict[str, Any]
+    health_checked_at: Timestamp | None
+    """When the health commands of the plugins ran; null if they have not since the start."""
     queue_depth: int
     running: int
     paused: PauseModel | None
