@@ -70,7 +70,7 @@ version: "1"
 protocol: 2
 entrypoint: run.sh
 commands:
-  poll: {{type: write, description: Run it.}}
+  poll: {{type: write, description: Run it.}}{health}
   handle: {{type: write, description: Handle an event.{schema}}}
 """
 
@@ -92,7 +92,10 @@ class DashboardGateway:
         self._write("config.yaml", text)
         for name, script in PLUGINS.items():
             schema = " input_schema: {word: string}" if name == "slow" else ""
-            manifest = MANIFEST.format(name=name, schema=f",{schema}" if schema else "")
+            health = "\n  health: {type: read}" if name == "quick" else ""
+            manifest = MANIFEST.format(
+                name=name, schema=f",{schema}" if schema else "", health=health
+            )
             self._write(f"plugins/{name}/manifest.yaml", manifest)
             self._write(f"plugins/{name}/run.sh", f"#!/bin/sh\ncat > /dev/null\n{script}", 0o700)
 

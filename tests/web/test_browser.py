@@ -96,6 +96,8 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "cross-site",
         "keyboard",
         "revoke-token",
+        "health-check",
+        "outcomes",
     ],
 )
 def test_scenario(scenario: str, gateway: DashboardGateway) -> None:

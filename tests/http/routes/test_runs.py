@@ -94,6 +94,7 @@ def test_successful_run_shows_inputs_and_outputs(api: ApiHarness) -> None:
     assert one["result"]["result"] == "done"
     assert (one["depends_on"], two["depends_on"]) == ([], ["one"])
     assert run["duration_ms"] > 0
+    assert run["queued_ms"] >= 0
 
 
 def test_failed_run_names_the_step_its_error_and_what_did_not_run(api: ApiHarness) -> None:

@@ -13,7 +13,7 @@ export interface Resource<T> {
   refetch: () => void;
 }
 
-/** Time between two requests of the same resource, however many events arrive. */
+/** Default time between two requests of the same resource, however many events arrive. */
 const MIN_INTERVAL_MS = 1000;
 
 /**
@@ -23,6 +23,7 @@ const MIN_INTERVAL_MS = 1000;
 export function useResource<T>(
   address: string | null,
   concerns?: (event: GatewayEvent) => boolean,
+  intervalMs = MIN_INTERVAL_MS,
 ): Resource<T> {
   const data = useSignal<T | null>(null);
   const error = useSignal<Error | null>(null);
@@ -46,7 +47,7 @@ export function useResource<T>(
       } finally {
         if (!signal.aborted) isLoading.value = false;
       }
-    });
+    }, intervalMs);
     reload.current = () => fetcher.request();
     fetcher.request();
     const stopEvents = onEvents((events) => {
@@ -60,7 +61,7 @@ export function useResource<T>(
       stopReconnects();
       fetcher.stop();
     };
-  }, [address, data, error, isLoading]);
+  }, [address, intervalMs, data, error, isLoading]);
 
   return {
     data: data.value,
@@ -76,7 +77,10 @@ class Throttle {
   private isBusy = false;
   private isWanted = false;
 
-  constructor(private readonly run: (signal: AbortSignal) => Promise<void>) {}
+  constructor(
+    private readonly run: (signal: AbortSignal) => Promise<void>,
+    private readonly intervalMs: number,
+  ) {}
 
   request(): void {
     this.isWanted = true;
@@ -92,7 +96,7 @@ class Throttle {
     while (this.isWanted && !this.abort.signal.aborted) {
       this.isWanted = false;
       await this.run(this.abort.signal);
-      await new Promise((resolve) => setTimeout(resolve, MIN_INTERVAL_MS));
+      await new Promise((resolve) => setTimeout(resolve, this.intervalMs));
     }
     this.isBusy = false;
   }

@@ -38,6 +38,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/analytics/hours": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Count the attempts that ended in each of the last 24 hours. */
+        get: operations["get_analytics_hours"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/analytics/queue": {
         parameters: {
             query?: never;
@@ -1211,7 +1228,7 @@ export interface paths {
         };
         /**
          * Show the gateway's state and check the health of its plugins.
-         * @description It runs the `health` command of every plugin that declares it. Concurrent requests share one check.
+         * @description It runs the `health` command of every plugin that declares it, unless `?health=last` asks for the results of the newest check. Concurrent requests share one check.
          */
         get: operations["get_system_status"];
         put?: never;
@@ -1363,6 +1380,13 @@ export interface components {
             name_for_human: string;
             name_for_model: string;
             schema_version: string;
+        };
+        /** @description Finished attempts of the last 24 hours. */
+        AnalyticsHours: {
+            /** @description The oldest first; the last one is not over yet. */
+            hours: components["schemas"]["Hour"][];
+            /** Format: date-time */
+            since: string;
         };
         /** @description Queued and running jobs by plugin. */
         AnalyticsQueue: {
@@ -1869,6 +1893,17 @@ export interface components {
         HeartbeatAccepted: {
             /** @constant */
             status: "ok";
+        };
+        /** @description The attempts that ended within an hour. */
+        Hour: {
+            /** @description Attempts by plugin and status. */
+            plugins: {
+                [key: string]: {
+                    [key: string]: number;
+                };
+            };
+            /** Format: date-time */
+            start: string;
         };
         /** @description A pipeline run and its jobs. */
         Instance: {
@@ -2629,6 +2664,8 @@ export interface components {
             /** @description The job whose event started it. */
             parent_job_id: string | null;
             pipeline: string;
+            /** @description How long its first job was queued; null if it has not started or was retried. */
+            queued_ms: number | null;
             reason: string | null;
             /** @description Its first job. */
             root_job_id: string | null;
@@ -2707,6 +2744,8 @@ export interface components {
             /** @description The job whose event started it. */
             parent_job_id: string | null;
             pipeline: string;
+            /** @description How long its first job was queued; null if it has not started or was retried. */
+            queued_ms: number | null;
             reason: string | null;
             /** @description Its first job. */
             root_job_id: string | null;
@@ -2762,6 +2801,8 @@ export interface components {
         /** @description The state of the gateway, its ledger and its plugins. */
         Status: {
             boot: string;
+            /** @description When the health commands of the plugins ran; null if they have not since the start. */
+            health_checked_at: string | null;
             ledger: {
                 [key: string]: unknown;
             };
@@ -3048,6 +3089,80 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AiPlugin"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_analytics_hours: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Finished attempts of the last 24 hours. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnalyticsHours"];
                 };
             };
             /** @description Malformed; the error names what is wrong. */
@@ -10471,7 +10586,10 @@ export interface operations {
     };
     get_system_status: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `run` (default) runs the health commands, `last` shows their newest results. */
+                health?: "run" | "last";
+            };
             header?: never;
             path?: never;
             cookie?: never;

@@ -10,6 +10,7 @@ setInterval(() => {
 }, 1000);
 
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
+const HOUR = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const DAY_AND_CLOCK = new Intl.DateTimeFormat(undefined, {
   month: 'short',
   day: 'numeric',
@@ -29,6 +30,11 @@ export function formatTime(text: string): string {
   if (Number.isNaN(time.getTime())) return text;
   const isToday = time.toDateString() === new Date().toDateString();
   return (isToday ? CLOCK : DAY_AND_CLOCK).format(time);
+}
+
+/** The hour and minute of a time. */
+export function formatHour(text: string): string {
+  return HOUR.format(new Date(text));
 }
 
 /** The full time in the viewer's zone and in the gateway's. */

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { sessionState } from '../../src/api/session';
 import type { GatewayEvent } from '../../src/api/types';
 import { Home } from '../../src/screens/home/home';
+import { LAST_STATUS } from '../../src/screens/plugins/health-checks';
 import { Plugins } from '../../src/screens/plugins/plugins';
 import { DeliveryList } from '../../src/screens/webhooks/delivery-list';
 
@@ -28,12 +29,13 @@ const root = document.createElement('div');
 const requests: string[] = [];
 
 const PLUGIN = { name: 'echo', state: 'ready', reason: null, commands: {}, path: '/p' };
+const CHECK = '/system/status?health=run';
 const LAST = { plugin: 'echo', command: 'poll', status: 'failed', completed_at: '2026-01-01' };
 const HEALTH = { healthy: true, detail: 'fine', duration_ms: 1 };
 const STATUS = { ...PLUGIN, state: 'refused', health: HEALTH, last_run: LAST };
 const ANSWERS: Record<string, object> = {
   '/plugins': { plugins: [PLUGIN] },
-  '/system/status': { plugins: [STATUS] },
+  [LAST_STATUS]: { plugins: [STATUS] },
   '/gateway/deliveries': { deliveries: [], cursor: null },
 };
 
@@ -84,16 +86,18 @@ const countOf = (address: string) => requests.filter((sent) => sent === address)
 const ENDED = { plugin: 'echo', duration_ms: 5 };
 
 describe('the plugins', () => {
-  it('run their health commands once, and again with Refresh', async () => {
+  it('run their health commands with the button only', async () => {
     await show(<Plugins />);
     await publish('jobs', 'job.succeeded', ENDED);
     await publish('breakers', 'breaker.open', {});
     expect(countOf('/plugins')).toBe(2);
-    expect(countOf('/system/status')).toBe(1);
+    expect(countOf(LAST_STATUS)).toBe(1);
+    expect(countOf(CHECK)).toBe(0);
     const buttons = [...root.querySelectorAll('button')];
-    buttons.find(({ textContent }) => textContent === 'Refresh')?.click();
+    buttons.find(({ textContent }) => textContent === 'Check health')?.click();
     await settle();
-    expect(countOf('/system/status')).toBe(2);
+    expect(countOf(LAST_STATUS)).toBe(1);
+    expect(countOf(CHECK)).toBe(1);
   });
 
   it('show the live state and the attempt that an event reports', async () => {
@@ -113,7 +117,8 @@ it('runs no health command on events at home, and follows deliveries', async () 
   await show(<Home />);
   await publish('jobs', 'job.dead', ENDED);
   await publish('gateway:webhooks', 'WebhookDeliveryEvent', {});
-  expect(countOf('/system/status')).toBe(1);
+  expect(countOf(LAST_STATUS)).toBe(1);
+  expect(countOf(CHECK)).toBe(0);
   expect(countOf('/system/overview')).toBe(2);
   expect(countOf('/gateway/deliveries?status=dead&limit=50')).toBe(2);
 });

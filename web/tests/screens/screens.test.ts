@@ -9,6 +9,7 @@ import type {
   TreeNode,
 } from '../../src/api/types';
 import { findAttention } from '../../src/screens/home/attention';
+import { addCounts, totalOf } from '../../src/screens/home/counts';
 import { textOf } from '../../src/screens/job/job-log';
 import { edgesOf } from '../../src/screens/job/job-run';
 import { editablePayload } from '../../src/screens/job/replay-dialog';
@@ -16,6 +17,19 @@ import { describeStart, groupHandlers } from '../../src/screens/pipelines/handle
 import { shapeOf } from '../../src/screens/pipelines/pipeline-graph';
 import { groupSamples, percentile } from '../../src/screens/plugins/statistics';
 import { graphOf, timelineOf } from '../../src/screens/runs/run-steps';
+
+describe('addCounts', () => {
+  it('adds the counts of each name by status', () => {
+    const sums = addCounts([
+      ['a', { succeeded: 1, dead: 2 }],
+      ['b', { failed: 4 }],
+      ['a', { succeeded: 10 }],
+    ]);
+    expect(sums.get('a')).toEqual({ succeeded: 11, dead: 2 });
+    expect(totalOf(sums.get('a') ?? {})).toBe(13);
+    expect(sums.get('b')).toEqual({ failed: 4 });
+  });
+});
 
 describe('findAttention', () => {
   const nothing = {

@@ -62,6 +62,7 @@ def summarize_run(row: Mapping[str, Any], jobs: KeyJobs | None) -> dict[str, Any
         "started_at": row["created_at"],
         "ended_at": ended,
         "duration_ms": _milliseconds(began, from_text(ended)) if ended else None,
+        "queued_ms": _queue_wait(jobs),
         "failed_step": jobs.failed_step if failed and jobs else None,
         "failed_job_id": jobs.failed_job_id if failed and jobs else None,
         "reason": row["reason"] or (jobs.error if failed and jobs else None),
@@ -101,6 +102,12 @@ def _read_documents(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
         None if job[name] is None else orjson.loads(job[name]) for name in ("payload", "result")
     )
     return {**job, "payload": redactor.document(payload), "result": result}
+
+
+def _queue_wait(jobs: KeyJobs | None) -> float | None:
+    if jobs is None or jobs.first_started_at is None:
+        return None
+    return _milliseconds(from_text(jobs.first_queued_at), from_text(jobs.first_started_at))
 
 
 def _milliseconds(began: datetime, ended: datetime) -> float:

@@ -37,6 +37,9 @@ class KeyJobs(NamedTuple):
     failed_job_id: str | None
     failed_step: str | None
     error: str | None
+    first_queued_at: str
+    first_started_at: str | None
+    """None also if it was retried: its first attempt then began earlier."""
 
 
 class RunCursor(NamedTuple):

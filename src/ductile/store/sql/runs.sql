@@ -32,7 +32,8 @@ WITH RECURSIVE inside(run, id) AS (
   SELECT run, min(j.seq), min(CASE WHEN j.status IN ('failed', 'dead', 'timed_out') THEN j.seq END)
   FROM inside JOIN job_queue j ON j.scope_id = inside.id GROUP BY run
 )
-SELECT found.run, first.id, first.parent_job_id, first.submitted_by, failed.id, failed.step_path, failed.last_error
+SELECT found.run, first.id, first.parent_job_id, first.submitted_by, failed.id, failed.step_path,
+       failed.last_error, first.created_at, CASE WHEN first.attempt = 1 THEN first.started_at END
 FROM found JOIN job_queue first ON first.seq = found.first
 LEFT JOIN job_queue failed ON failed.seq = found.failed;
 

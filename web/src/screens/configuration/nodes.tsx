@@ -6,9 +6,10 @@ import { JsonView } from '../../components/json-view';
 import { Details, Section } from '../../components/page';
 import { Loaded } from '../../components/states';
 import { formatDuration } from '../../format/duration';
+import { LAST_STATUS } from '../plugins/health-checks';
 
 export function GatewayNodes() {
-  const status = useResource<Status>('/system/status');
+  const status = useResource<Status>(LAST_STATUS);
   return (
     <Loaded resource={status}>
       {({ version, boot, uptime_seconds, workers, ledger, queue_depth, running }) => (

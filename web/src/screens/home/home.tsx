@@ -2,9 +2,8 @@
 
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { AnalyticsSummary, Overview } from '../../api/types';
+import type { Overview } from '../../api/types';
 import { Badge } from '../../components/badge';
-import { OutcomeBar } from '../../components/outcome-bar';
 import { Page, Section } from '../../components/page';
 import { Empty, Failure, Loading } from '../../components/states';
 import { Elapsed, Time } from '../../components/time';
@@ -12,15 +11,12 @@ import { describeRule } from '../../format/cron';
 import { countOf } from '../../format/text';
 import { Link } from '../../router/link';
 import type { AttentionItem } from './attention';
+import { Outcomes } from './outcomes';
 import { useAttention } from './use-attention';
 
 export function Home() {
   const ofJobs = ofTopics('jobs', 'breakers');
   const overview = useResource<Overview>(can('system:ro') ? '/system/overview' : null, ofJobs);
-  const summary = useResource<AnalyticsSummary>(
-    can('jobs:ro') ? '/analytics/summary?window=24h' : null,
-    ofJobs,
-  );
   const items = useAttention(overview.data);
   return (
     <Page title="Home">
@@ -33,7 +29,7 @@ export function Home() {
         {overview.data && <Running overview={overview.data} />}
         {overview.data && <NextFires overview={overview.data} />}
       </div>
-      {summary.data && <Outcomes summary={summary.data} />}
+      {can('jobs:ro') && <Outcomes />}
     </Page>
   );
 }
@@ -149,43 +145,6 @@ function NextFires({ overview }: { overview: Overview }) {
           Add <code>schedules:</code> to a plugin in the configuration.
         </Empty>
       )}
-    </Section>
-  );
-}
-
-function Outcomes({ summary }: { summary: AnalyticsSummary }) {
-  const plugins = new Map<string, Record<string, number>>();
-  for (const { plugin, status, attempts } of summary.plugins) {
-    plugins.set(plugin, { ...plugins.get(plugin), [status]: attempts });
-  }
-  const rows = [...plugins].map(([plugin, counts]) => ({
-    plugin,
-    counts,
-    total: Object.values(counts).reduce((sum, count) => sum + count, 0),
-  }));
-  rows.sort((a, b) => b.total - a.total);
-  const largest = rows[0]?.total ?? 1;
-  return (
-    <Section title="Attempts of the last 24 hours">
-      {rows.length ? (
-        <ul class="outcome-list">
-          {rows.map(({ plugin, counts, total }) => (
-            <li key={plugin} data-row>
-              <Link to={`/plugins/${encodeURIComponent(plugin)}`}>{plugin}</Link>
-              <OutcomeBar counts={counts} share={total / largest} />
-              <span class="list-end">{total.toLocaleString('en')}</span>
-            </li>
-          ))}
-        </ul>
-      ) : (
-        <Empty title="Nothing has run in 24 hours" />
-      )}
-      <p class="legend">
-        <span class="outcome-succeeded">succeeded</span>
-        <span class="outcome-skipped">skipped</span>
-        <span class="outcome-failed">failed or timed out</span>
-        <span class="outcome-dead">dead</span>
-      </p>
     </Section>
   );
 }

@@ -1,14 +1,14 @@
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Deliveries, JobPage, Overview, Schedules, Status } from '../../api/types';
+import { LAST_STATUS } from '../plugins/health-checks';
 import { type AttentionItem, findAttention } from './attention';
 
 /** What needs the operator, as far as the session's scopes show it; null while it is unknown. */
 export function useAttention(overview: Overview | null): AttentionItem[] | null {
   const ofJobs = ofTopics('jobs', 'breakers');
   const addressOf = (scope: string, address: string) => (can(scope) ? address : null);
-  // Not on events: each request runs the health command of every plugin.
-  const status = useResource<Status>(addressOf('system:ro', '/system/status'));
+  const status = useResource<Status>(addressOf('system:ro', LAST_STATUS));
   const dead = useResource<JobPage>(addressOf('jobs:ro', '/jobs?status=dead&limit=100'), ofJobs);
   const failed = useResource<JobPage>(
     addressOf('jobs:ro', '/jobs?status=failed&limit=100'),

@@ -58,8 +58,8 @@ export function PipelineScreen({ name }: { name: string }) {
   );
 }
 
-function sampleOf({ started_at, ended_at, duration_ms, status }: PipelineRun) {
-  return { at: ended_at ?? started_at, durationMs: duration_ms, waitMs: null, status };
+function sampleOf({ started_at, ended_at, duration_ms, queued_ms, status }: PipelineRun) {
+  return { at: ended_at ?? started_at, durationMs: duration_ms, waitMs: queued_ms, status };
 }
 
 interface PipelinePartsProps {

@@ -9,6 +9,7 @@ import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
 import { Link } from '../../router/link';
 import { queryValue } from '../../router/router';
+import { useHealthChecks } from './health-checks';
 import { type LastAttempt, laterOf, useLastAttempts } from './last-attempts';
 
 type Row = PluginList['plugins'][number] & {
@@ -65,29 +66,34 @@ const COLUMNS: Column<Row>[] = [
 
 export function Plugins() {
   const list = useResource<PluginList>('/plugins', ofTopics('breakers'));
-  // Not on events: each request runs the health command of every plugin.
-  const status = useResource<Status>(can('system:ro') ? '/system/status' : null);
-  const checked = new Map(status.data?.plugins.map((plugin) => [plugin.name, plugin]));
+  const { status, isChecking, check } = useHealthChecks();
+  const checked = new Map(status?.plugins.map((plugin) => [plugin.name, plugin]));
   const newest = useLastAttempts();
   const state = queryValue('state');
-  const refresh = () => {
-    list.refetch();
-    status.refetch();
-  };
   return (
     <Page title="Plugins">
       <Filters>
         <SelectFilter name="state" label="State" options={STATES} all="all configured" />
         {can('system:ro') && (
-          <button
-            type="button"
-            class="quiet"
-            disabled={status.isLoading}
-            title="Run the health commands of the plugins"
-            onClick={refresh}
-          >
-            Refresh
-          </button>
+          <>
+            <button
+              type="button"
+              disabled={isChecking}
+              title="Run the health commands of the plugins"
+              onClick={check}
+            >
+              Check health
+            </button>
+            <span class="muted">
+              {status?.health_checked_at ? (
+                <>
+                  checked <Time at={status.health_checked_at} relative />
+                </>
+              ) : (
+                'not checked since the start'
+              )}
+            </span>
+          </>
         )}
       </Filters>
       <Loaded resource={list}>

@@ -173,6 +173,8 @@ class RunSummaryModel(ResponseModel):
     started_at: Timestamp
     ended_at: Timestamp | None
     duration_ms: float | None
+    queued_ms: float | None
+    """How long its first job was queued; null if it has not started or was retried."""
     failed_step: str | None
     failed_job_id: str | None
     reason: str | None
