@@ -222,6 +222,8 @@ class Settlement:
     """It was cancelled: its end does not count as a failure of the plugin."""
     remark: str | None = None
     """Hints for the plugin's author; logged, without effect."""
+    wait: Any = None
+    """Set if the job waits from now on (`core.waits.begin.NewWait`)."""
     otherwise: Settlement | None = None
     """The settlement to use if the ledger refuses the state update."""
 

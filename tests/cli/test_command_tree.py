@@ -70,6 +70,8 @@ def test_the_commands_that_write() -> None:
         "agent forget",
         "agent remind",
         "api",
+        "approval approve",
+        "approval reject",
         "config init",
         "config lock",
         "config set",

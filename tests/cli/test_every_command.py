@@ -36,6 +36,7 @@ routes:
   - {from: hello, event_type: said, to: hello}
 pipelines:
   - {name: greet, on: greeting, steps: [{id: one, uses: hello}]}
+  - {name: asking, on: ask, steps: [{id: ask, wait: {approval: "Pay?"}}]}
   - {name: stuck, on: stick, steps: [{id: one, uses: waits}]}
   - {name: bad, on: worse, steps: [{id: one, uses: broken}]}
   - {name: away, on: going, steps: [{id: out, relay: {to: lab, event: gone}}]}
@@ -79,6 +80,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "plugin run": ("hello",),
     "plugin test": ("hello",),
     "plugin validate": (),
+    "approval approve": ("{approval}",),
+    "approval list": (),
+    "approval reject": ("{approval}", "--comment", "no"),
+    "approval show": ("{approval}",),
     "pipeline cancel": ("{stuck}",),
     "pipeline dry-run": ("greet",),
     "pipeline list": (),
@@ -228,6 +233,9 @@ def fill(used: UsedGateway) -> None:
         added = used("webhook", "config", "add", "github", "push", "--session", "s")
         ids["webhook"] = str(added["id"])
         ids["stuck"] = used("pipeline", "run", "stuck", "--async")["instance_id"]
+        used("pipeline", "run", "asking", "--async")
+        asked: Callable[[], Any] = lambda: used("approval", "list")["approvals"]  # noqa: E731
+        ids["approval"] = str(until(lambda: asked() or None)[0]["id"])
         cli("pipeline", "run", "bad")
         [ids["bad"]] = [run["instance_id"] for run in used("pipeline", "runs", "bad")["runs"]]
         # Its first attempt has failed, and the next one is hours away.
@@ -307,7 +315,7 @@ def test_an_invalid_configuration_exits_78_or_is_not_needed(
     ids = dict.fromkeys(
         (
             *("done", "queued", "dead", "reminder", "webhook", "relay", "delivery", "foreign"),
-            *("stuck", "bad"),
+            *("stuck", "bad", "approval"),
         ),
         "1",
     )

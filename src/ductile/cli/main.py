@@ -28,6 +28,10 @@ NOUNS: Mapping[str, Entry] = {
         "commands.pipeline.group:pipeline",
         "Show and run pipelines; manage their runs.",
     ),
+    "approval": (
+        "commands.pipeline.approval:approval",
+        "List, approve and reject what pipelines wait for.",
+    ),
     "schedule": ("commands.schedule:schedule", "List, explain, pause and resume schedules."),
     "job": ("commands.job:job", "List, inspect, retry, cancel and replay jobs."),
     "queue": ("commands.queue:queue", "List queued and running jobs."),

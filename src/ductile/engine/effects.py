@@ -31,6 +31,8 @@ class EffectHandler:
             services.loops.wake(RelayPolicy.name)
         if effects.deliveries:
             services.loops.wake(WebhookPolicy.name)
+        if effects.waits:
+            services.loops.wake("waits")
         for drop in effects.drops:
             job_logging.log_deduplicated(self._log, drop)
         if effects.notices:

@@ -36,6 +36,7 @@ from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.pauses import PauseExpirer
 from ductile.engine.scheduling.retries import RetryPromoter
 from ductile.engine.scheduling.scheduler import Scheduler
+from ductile.engine.scheduling.waits import WaitTimer
 from ductile.engine.services import Services
 from ductile.errors import ConfigError, DuctileError, LedgerBroken
 from ductile.failpoint import failpoint
@@ -187,6 +188,7 @@ class Gateway(Services):
             "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_outboxes).tick,
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
             "pauses": PauseExpirer(self.ledger).tick,
+            "waits": WaitTimer(self.ledger, lambda: self.compiled, self.entropy).tick,
             "config": self.config.tick,
             "cancels": self._cancel_requests.tick,
             "scheduler": self.scheduler.tick,

@@ -29,8 +29,9 @@ from ductile.http.routes import (
 from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
 from ductile.http.routes.cluster import nodes
 from ductile.http.routes.flow import pauses
-from ductile.http.routes.pages import docs, ui
+from ductile.http.routes.pages import approve, docs, ui
 from ductile.http.routes.streams import events, job_log
+from ductile.http.routes.waits import approvals
 
 _get, _post, _delete = (partial(Endpoint, method) for method in ("GET", "POST", "DELETE"))
 _KEY = ("Idempotency-Key",)
@@ -157,6 +158,26 @@ _PIPELINES = (
         body="ActionBody",
         headers=_KEY,
         audit="run.retry",
+    ),
+    _get("/approvals", "approvals:ro", approvals.listing, "Approvals", query="ApprovalQuery"),
+    _get("/approvals/{approval_id}", "approvals:ro", approvals.show, "Approval"),
+    _post(
+        "/approvals/{approval_id}/approve",
+        "approvals:rw",
+        approvals.approve,
+        _action("ApprovalAction"),
+        body="DecisionBody",
+        headers=_KEY,
+        audit="approval.approve",
+    ),
+    _post(
+        "/approvals/{approval_id}/reject",
+        "approvals:rw",
+        approvals.reject,
+        _action("ApprovalAction"),
+        body="DecisionBody",
+        headers=_KEY,
+        audit="approval.reject",
     ),
 )
 
@@ -481,5 +502,8 @@ PAGES = (
     _get("/ui/{page}", None, ui.show_page, {}),
     _get("/ui/{page}/{id}", None, ui.show_page, {}),
     _get("/ui/assets/{name}", None, ui.show_asset, {}),
+    _get("/approve/{token}", None, approve.show, {}),
+    _post("/approve/{token}", None, approve.decide, {}, raw_body=""),
 )
-"""The dashboard's page at each of its addresses, and its files; not a part of the API."""
+"""Pages for people, which are not a part of the API: the dashboard at each of its addresses with
+its files, and the page that decides an approval."""

@@ -22,9 +22,11 @@ from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
 from ductile.model import Cancellation, Job, JobStatus, Json, Notice, SubmittedBy
 from ductile.operations import job_tree
+from ductile.operations.waits.describe import describe_row
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import cancel_requests, close, read, requeue
+from ductile.store.waits import find_open_wait
 
 START_TIMEOUT = 5.0
 """Seconds that a claimed job may take to start its process, which can then be killed."""
@@ -164,6 +166,8 @@ class JobRetry:
 
     def __call__(self, tx: Tx) -> RetriedJob:
         job = load_job(tx, self._job_id)
+        if (wait := find_open_wait(tx, job.id)) is not None:
+            raise Refused(f"job {job.id} cannot be retried: {describe_row(wait)}")
         waits = job.status is JobStatus.QUEUED and job.next_retry_at is not None
         if job.status not in ENDED_BADLY and not waits:
             raise Refused(

@@ -7,6 +7,7 @@ from typing import Any
 
 import ductile
 from ductile.clock import to_text
+from ductile.core.waits.parse import WaitKind
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.services import Services
 from ductile.operations import schedule_report, status
@@ -45,11 +46,14 @@ def overview(gateway: Services) -> dict[str, Any]:
 def _queue(tx: Tx, compiled: CompiledConfig) -> dict[str, Any]:
     waiting = tx.dicts("ready_by_plugin")
     retrying = tx.all("retries_waiting")[0][0]
+    waits = tx.all("count_waits")
     return {
         "queue": {
             "ready": sum(row["jobs"] for row in waiting),
             "retrying": retrying,
             "running": tx.all("running_count")[0][0],
+            "approvals": sum(jobs for kind, jobs, _ in waits if kind == WaitKind.APPROVAL),
+            "waits": sum(jobs for _, jobs, _ in waits),
         },
         "running": tx.dicts("running_jobs", limit=MOST_ROWS),
         "waiting": waiting[:MOST_ROWS],

@@ -12,12 +12,14 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.limits import document
+from ductile.core.pipelines.graph import WAIT_PLUGIN
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
 from ductile.operations.cluster.placement import describe_other_nodes
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
+from ductile.operations.waits.describe import describe_waits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs.read import count_jobs
@@ -211,8 +213,16 @@ def with_reasons(
     queued = {row["plugin"] for row in rows if row["status"] == "queued"}
     absent = {name for name in queued if not compiled.expects(name)}
     elsewhere = describe_other_nodes(tx, absent)
+    steps = [
+        row["id"] for row in rows if row["plugin"] == WAIT_PLUGIN and row["status"] == "queued"
+    ]
+    waiting = describe_waits(tx, steps)
     return [
-        {**row, "waits_for": waits_for(row, compiled, unready, running, pauses, elsewhere)}
+        {
+            **row,
+            "waits_for": waiting.get(row["id"])
+            or waits_for(row, compiled, unready, running, pauses, elsewhere),
+        }
         for row in rows
     ]
 

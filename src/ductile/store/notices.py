@@ -14,6 +14,7 @@ from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
 TOPICS = (
     "jobs",
     "pipelines",
+    "approvals",
     "events",
     "breakers",
     "flow",

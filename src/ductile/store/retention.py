@@ -88,6 +88,7 @@ def _other_queries(retention: Retention) -> dict[str, float]:
     return {
         "prune_breaker_transitions": retention.breaker_transitions,
         "prune_slots": retention.jobs,
+        "prune_waits": retention.jobs,
         "prune_scopes": retention.jobs,
         "prune_contexts": retention.jobs,
         "prune_boots": retention.jobs,

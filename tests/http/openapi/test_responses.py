@@ -37,6 +37,7 @@ pipelines:
   - {name: async, on: x, steps: [{id: one, uses: echo}]}
   - {name: broken, on: b, steps: [{id: one, uses: fail}]}
   - {name: hanging, on: h, steps: [{id: one, uses: hang}]}
+  - {name: asking, on: a, steps: [{id: ask, wait: {approval: "Pay?", timeout: 1h}}]}
   - {name: sync, on: y, execution_mode: synchronous, steps: [{id: one, uses: echo}]}
 """
 DRY_RUN = {"dry_run": True}
@@ -106,6 +107,13 @@ def use_pipelines_and_schedules(api: ApiHarness) -> None:
     act(api, f"/pipeline-runs/{broken}/retry")
     hanging = act(api, "/pipeline/hanging").json["instance_id"]
     act(api, f"/pipeline-runs/{hanging}/cancel")
+    for action, status in (("approve", "approved"), ("reject", "rejected")):
+        assert api.ask("POST", "/pipeline/asking", {}).status == 202
+        until(lambda: api.ask("GET", "/approvals?status=waiting").json["approvals"])
+        [waiting] = get(api, "/approvals?status=waiting").json["approvals"]
+        act(api, f"/approvals/{waiting['id']}/{action}", {"comment": "because"})
+        shown = get(api, f"/approvals/{waiting['id']}").json
+        assert (shown["status"], shown["comment"]) == (status, "because")
     get(api, "/scheduler/jobs")
     get(api, "/scheduler/next?name=echo")
     get(api, "/scheduler/explain?name=echo")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ from ductile.config.models.fields import (
     Section,
     Span,
     Text,
+    Url,
     UrlPath,
     Whole,
     Word,
@@ -56,6 +58,11 @@ class ApiSettings(Section):
     allowed_hosts: tuple[Name, ...] = Field(
         default=(), description="Accepted `Host` names, in addition to the listener's address."
     )
+    public_url: Url | None = Field(
+        default=None,
+        description="URL at which people reach the API; links in notifications begin with it.",
+        examples=["https://ductile.example"],
+    )
     metrics: Annotated[Literal["private", "public"], Word] = Field(
         default="private",
         description="`private`: /metrics requires the scope system:ro. `public`: no token needed.",
@@ -65,6 +72,12 @@ class ApiSettings(Section):
     @property
     def address(self) -> tuple[str, int]:
         return split_address(self.listen)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The accepted `Host` names; people reach the gateway by that of `public_url`."""
+        own = urlsplit(self.public_url or "").hostname
+        return (*self.allowed_hosts, own) if own else self.allowed_hosts
 
 
 class EndpointSettings(Section):

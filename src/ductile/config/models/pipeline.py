@@ -6,7 +6,7 @@ Conditions, templates and baggage are not validated here but by the compiler of 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ductile.config.models.fields import (
     Flag,
@@ -21,7 +21,8 @@ from ductile.config.models.fields import (
     span,
 )
 
-KINDS = ("uses", "call", "steps", "split", "relay")
+KINDS = ("uses", "call", "steps", "split", "relay", "wait")
+WAITS = ("approval", "event", "until", "for")
 
 
 class RouteSettings(Section):
@@ -52,8 +53,64 @@ class RelaySettings(Section):
     baggage: OpaqueTable | None = Field(default=None, description="Baggage to send with the event.")
 
 
+def _titled(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"title": value}
+
+
+def _timed(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"for": value}
+
+
+class ApprovalSettings(Section):
+    """What a person has to approve; text alone is its title."""
+
+    title: Name = Field(
+        description="Question in one line; a template.", examples=["Pay {payload.amount} EUR?"]
+    )
+    description: Text | None = Field(default=None, description="Further text; a template.")
+
+
+class WaitSettings(Section):
+    """A wait; exactly one of `approval`, `event`, `until` and `for` is required.
+
+    A duration alone, as in `wait: 10m`, means `for`.
+    """
+
+    approval: Annotated[ApprovalSettings, BeforeValidator(_titled)] | None = Field(
+        default=None, description="Wait until a person approves or rejects."
+    )
+    event: Name | None = Field(default=None, description="Wait for an event of this type.")
+    if_: Opaque = Field(
+        default=None,
+        alias="if",
+        description="Condition on the event; its values may be templates of the waiting step.",
+        examples=[{"path": "payload.invoice", "op": "eq", "value": "{payload.invoice}"}],
+    )
+    until: Text | None = Field(
+        default=None,
+        description="Wait until this time; a template.",
+        examples=["{payload.publish_at}"],
+    )
+    for_: Span | None = Field(default=None, alias="for", description="Wait for this time.")
+    timeout: Span | None = Field(
+        default=None, description="Maximum time to wait for an approval or event; default: none."
+    )
+    on_timeout: Annotated[Literal["fail", "continue", "skip"], Word] | None = Field(
+        default=None,
+        description="After the timeout: fail (default), continue with the next step, or skip the "
+        "rest of the chain.",
+    )
+
+    @classmethod
+    def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
+        named = [kind for kind in WAITS if kind in data]
+        if len(named) != 1:
+            found = f"; {' and '.join(named)} are set" if named else "; none is set"
+            yield f"a wait needs exactly one of {', '.join(WAITS)}{found}"
+
+
 class StepSettings(Section):
-    """A step; exactly one of `uses`, `call`, `steps`, `split` and `relay` is required."""
+    """A step; exactly one of `uses`, `call`, `steps`, `split`, `relay` and `wait` is required."""
 
     id: Name | None = Field(default=None, description="Name of the step; default: step_N.")
     uses: Name | None = Field(
@@ -70,6 +127,11 @@ class StepSettings(Section):
     )
     relay: RelaySettings | None = Field(
         default=None, description="Send an event to another gateway."
+    )
+    wait: Annotated[WaitSettings, BeforeValidator(_timed)] | None = Field(
+        default=None,
+        description="Wait for an approval, an event or a time, without a process.",
+        examples=["10m", {"approval": "Pay {payload.amount} EUR?", "timeout": "2d"}],
     )
     if_: Opaque = Field(
         default=None,

@@ -11,7 +11,7 @@ from ductile.config.models.http import TokenSettings
 from ductile.core.values.scopes import ALIASES, is_scope
 from ductile.errors import Path, Problem, Severity
 
-SCOPES = "*, or plugin, jobs, events, system, agents or a plugin's name, with :ro or :rw"
+SCOPES = "*, or plugin, jobs, events, system, agents, approvals or a plugin's name, with :ro or :rw"
 
 
 class Scopes:

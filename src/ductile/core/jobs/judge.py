@@ -17,11 +17,12 @@ from ductile.core.jobs.prepare import Entered
 from ductile.core.jobs.retry import EX_CONFIG, RetryPolicy, next_retry_at, uncounted
 from ductile.core.pipelines.baggage import control
 from ductile.core.pipelines.emit import emit, emit_relay, emit_switch
-from ductile.core.pipelines.intents import SendRelay
+from ductile.core.pipelines.intents import Routing, SendRelay
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.step_io import RelayMessage, Switched
 from ductile.core.values.json_values import Failure
 from ductile.core.values.redact import Redactor, hide_secret_keys
+from ductile.core.waits.begin import NewWait
 from ductile.model import (
     Cancellation,
     Ending,
@@ -158,6 +159,20 @@ def relay(
     done = _Attempt(job, rules, now, 0.0, record).ends(JobStatus.SUCCEEDED)
     assert rules.router is not None
     return emit_relay(done, job, sent, entered, rules.router, now, ids, result)
+
+
+def wait(
+    job: Job, begun: NewWait | Failure, announced: Routing, rules: Rules, now: datetime
+) -> Settlement:
+    """Settle a job of `core.wait`: it returns to the queue, where no worker claims it.
+
+    `announced` is what the event about it starts.
+    """
+    if isinstance(begun, Failure):
+        return prepare_failed(job, begun.reason, rules, now)
+    return _Attempt(job, rules, now, 0.0, {}).ends(
+        JobStatus.QUEUED, wait=begun, intents=announced.intents, counted=False
+    )
 
 
 def prepare_failed(job: Job, error: str, rules: Rules, now: datetime) -> Settlement:

@@ -20,6 +20,8 @@ EDGES: dict[tuple[JobStatus, JobStatus], str] = {
     (_Q, _R): "claimed",
     (_Q, _D): "cancelled, or its plugin is gone",
     (_Q, _K): "the core decided not to run it",
+    (_Q, _S): "what its step waited for has come",
+    (_Q, _F): "its approval was rejected, or its wait expired",
     (_R, _S): "the plugin reported ok and exited with 0",
     (_R, _F): "the plugin failed, could not be spawned, or was lost",
     (_R, _T): "its deadline passed",

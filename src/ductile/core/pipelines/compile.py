@@ -24,7 +24,7 @@ from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of
 from ductile.model import Json
 
-MODES = ("async", "synchronous")
+ASYNC, SYNCHRONOUS = MODES = ("async", "synchronous")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,8 @@ def compile_pipelines(
     for header in headers:
         problems += _references(header.authored, authored, known)
     problems += _call_cycles(authored)
+    for header in headers:
+        problems += _endless_waits(header, authored)
     linked = {}
     for name, pipeline in _sound(authored, problems).items():
         result = link(pipeline, authored, known)
@@ -376,6 +378,25 @@ def _calls(pipeline: Authored, pipelines: Mapping[str, Authored]) -> Iterator[St
         for step in walk(pipeline.steps)
         if step.kind is StepKind.CALL and step.call in pipelines
     )
+
+
+def _endless_waits(header: _Header, pipelines: Mapping[str, Authored]) -> Iterator[Problem]:
+    """Waits without an end in a synchronous pipeline, also in the pipelines that it calls."""
+    if header.mode != SYNCHRONOUS:
+        return
+    open_, seen = [header.authored], {header.name}
+    for pipeline in open_:
+        for step in walk(pipeline.steps):
+            if step.wait is not None and step.wait.is_endless:
+                yield Problem(
+                    f"the wait has no end, and pipeline {header.name} is synchronous: its caller "
+                    "would never get an answer; set a timeout",
+                    (*step.at, "wait"),
+                )
+            called = pipelines.get(step.call)
+            if called is not None and step.call not in seen:
+                seen.add(step.call)
+                open_.append(called)
 
 
 def _longest_paths(linked: Mapping[str, Linked]) -> dict[str, int | None]:

@@ -60,6 +60,8 @@ def _shape(node: Node) -> str:
             return f"{{{{{text}}}}}"
         case NodeKind.RELAY:
             return f">{text}]"
+        case NodeKind.WAIT:
+            return f"([{text}])"
         case _:
             return f"[{text}]"
 
@@ -73,6 +75,8 @@ def _label(node: Node) -> str:
         case NodeKind.RELAY:
             relay = node.relay
             return f"{node.path}: relay" + (f" {relay.event} to {relay.to}" if relay else "")
+        case NodeKind.WAIT:
+            return f"{node.path}: wait {node.wait}"
         case _:
             return f"{node.path}: {node.plugin}.{node.command}"
 

@@ -10,7 +10,7 @@ import orjson
 from ductile.clock import Ids
 from ductile.core.jobs.plugin_protocol import Response
 from ductile.core.jobs.prepare import Entered
-from ductile.core.pipelines.intents import Routing, SendRelay
+from ductile.core.pipelines.intents import MatchWaits, Routing, SendRelay
 from ductile.core.pipelines.lineage import Done
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.step_io import Switched, outgoing, switch_event, too_much_copied
@@ -120,8 +120,9 @@ def _routed(
 
 
 def _taken(routing: Routing) -> set[str]:
-    """The ids of the events that created a job."""
-    return {spawned.event.event_id for spawned in routing.jobs()}
+    """The ids of the events that created a job or that a wait may take."""
+    offered = (item.event.event_id for item in routing.intents if isinstance(item, MatchWaits))
+    return {*offered, *(spawned.event.event_id for spawned in routing.jobs())}
 
 
 def _context(entered: Entered) -> str | None:

@@ -12,11 +12,13 @@ from ductile.core.pipelines.baggage import Claims
 from ductile.core.pipelines.conditions import Condition
 from ductile.core.pipelines.parse import Relay
 from ductile.core.pipelines.templates import Template
+from ductile.core.waits.parse import WaitStep
 from ductile.errors import Path
 from ductile.model import CORE_PREFIX
 
 SWITCH_PLUGIN = f"{CORE_PREFIX}switch"
 RELAY_PLUGIN = f"{CORE_PREFIX}relay"
+WAIT_PLUGIN = f"{CORE_PREFIX}wait"
 
 
 class NodeKind(StrEnum):
@@ -24,6 +26,8 @@ class NodeKind(StrEnum):
     SWITCH = "switch"
     """Evaluates an `if` without a process: true leads to `next`, false to `otherwise`."""
     RELAY = "relay"
+    WAIT = "wait"
+    """Has a job that is parked until a decision, an event or a time ends it."""
     SPLIT = "split"
     """Has no job: it opens a scope, and `next` is its join."""
 
@@ -63,6 +67,7 @@ class Node:
     with_: Template | None = None
     baggage: Claims | None = None
     relay: Relay | None = None
+    wait: WaitStep | None = None
     on_events: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     branches: tuple[Branch, ...] = ()
     join_always: bool = False

@@ -117,7 +117,14 @@ class SendRelay:
     body: str
 
 
-Intent = SpawnJob | OpenScope | StartPipeline | SendRelay
+@dataclass(frozen=True, slots=True)
+class MatchWaits:
+    """An event that may end waiting steps."""
+
+    event: Event
+
+
+Intent = SpawnJob | OpenScope | StartPipeline | SendRelay | MatchWaits
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +150,5 @@ def _jobs(intents: tuple[Intent, ...]) -> Iterator[SpawnJob]:
     for intent in intents:
         if isinstance(intent, SpawnJob):
             yield intent
-        elif not isinstance(intent, SendRelay):
+        elif isinstance(intent, OpenScope | StartPipeline):
             yield from _jobs(intent.children)

@@ -12,12 +12,22 @@ from dataclasses import replace
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import LONGEST_STEP_PATH, fits, size
-from ductile.core.pipelines.graph import RELAY_PLUGIN, SWITCH_PLUGIN, Branch, Node, NodeKind, Target
+from ductile.core.pipelines.graph import (
+    RELAY_PLUGIN,
+    SWITCH_PLUGIN,
+    WAIT_PLUGIN,
+    Branch,
+    Node,
+    NodeKind,
+    Target,
+)
 from ductile.core.pipelines.parse import Known, Step, StepKind, walk
 from ductile.errors import Path, Problem
 
 MAX_NODES = 10_000
 MAX_NESTING = 60
+_CORE_PLUGINS = {NodeKind.RELAY: RELAY_PLUGIN, NodeKind.WAIT: WAIT_PLUGIN}
+"""The plugins of the steps that run without a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +161,20 @@ class _Linker:
             case StepKind.SPLIT:
                 return self.split(frame, step, path, after)
             case _:
-                relayed = step.kind is StepKind.RELAY
+                kind = NodeKind(step.kind.value)
                 node = Node(
                     self.name,
                     path,
-                    NodeKind.RELAY if relayed else NodeKind.USES,
+                    kind,
                     step.at,
-                    plugin=RELAY_PLUGIN if relayed else step.plugin,
-                    command=HANDLE if relayed else step.command,
+                    plugin=_CORE_PLUGINS.get(kind, step.plugin),
+                    command=HANDLE if kind in _CORE_PLUGINS else step.command,
                     next=after,
                     config_of=step.plugin or None,
                     with_=step.with_,
                     baggage=step.baggage,
                     relay=step.relay,
+                    wait=step.wait,
                     id=step.id,
                 )
                 self.exits[path] = exits

@@ -14,6 +14,7 @@ from ductile.core.pipelines.conditions import Condition, compile_condition
 from ductile.core.pipelines.templates import Template, compile_template, misspelt
 from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
+from ductile.core.waits.parse import WaitStep, read_wait
 from ductile.errors import Path, Problem
 from ductile.model import Json
 
@@ -27,6 +28,7 @@ class StepKind(StrEnum):
     STEPS = "steps"
     SPLIT = "split"
     RELAY = "relay"
+    WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Step:
     with_: Template | None = None
     baggage: Claims | None = None
     relay: Relay | None = None
+    wait: WaitStep | None = None
     on_events: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -157,6 +160,9 @@ class _Reader:
             with_=self.template(given, at),
             baggage=self.claims(given, at),
             relay=self.relay(given["relay"], (*at, "relay")) if kind is StepKind.RELAY else None,
+            wait=read_wait(given["wait"], (*at, "wait"), self.problems)
+            if kind is StepKind.WAIT
+            else None,
             on_events=self.on_events(given.get("on_events"), (*at, "on_events")),
         )
 

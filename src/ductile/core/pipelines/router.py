@@ -56,6 +56,7 @@ from ductile.core.pipelines.hooks import (
 from ductile.core.pipelines.intents import (
     Intent,
     JoinStep,
+    MatchWaits,
     OpenScope,
     Routing,
     SpawnJob,
@@ -89,6 +90,8 @@ class Router:
     run_triggers: _Index
     """(hook, pipeline whose run has ended) to pipelines."""
     max_hops: int = MAX_HOPS
+    awaited: frozenset[str] = frozenset()
+    """The event types that waiting steps wait for."""
 
     def node(self, pipeline: str, step_path: str) -> Node | None:
         found = self.pipelines.get(pipeline)
@@ -112,6 +115,11 @@ class Router:
     def route(self, done: Done, events: Sequence[Event]) -> Routing:
         """Where a succeeded job's events go: the next step, routes, other pipelines."""
         return _gathered(item for event in events for item in self._after(done, event))
+
+    def announce(self, done: Done, event: Event) -> Routing:
+        """Where an event about a job goes that does not continue the job's own pipeline."""
+        entry = Entry.after(done, event, 0)
+        return _gathered(self._elsewhere(entry, InstanceCause.job(done, event)))
 
     def arrive(
         self,
@@ -241,6 +249,8 @@ class Router:
     def _elsewhere(self, entry: Entry, cause: InstanceCause) -> Iterator[Intent | Unrouted]:
         """Routes and pipelines that the event matches, whatever job emitted it."""
         event, source = entry.event, cause.plugin or ""
+        if event.type in self.awaited:
+            yield MatchWaits(event)
         for plugin in self.routes.get((source, event.type), ()):
             yield self._routed(plugin, entry)
         entry = replace(entry, dedupe_key=event.dedupe_key)
@@ -377,6 +387,12 @@ def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS)
         _frozen(hooks),
         _frozen(runs),
         max_hops,
+        frozenset(
+            node.wait.event
+            for pipeline in compiled.pipelines.values()
+            for node in pipeline.nodes.values()
+            if node.wait is not None and node.wait.event
+        ),
     )
 
 

@@ -11,7 +11,7 @@ ANY = "any"
 """Allowed for every valid token."""
 PLUGIN = "plugin"
 """Scope of a request for a plugin's command; the type of the command decides."""
-NOUNS = frozenset({"plugin", "jobs", "events", "system", "agents"})
+NOUNS = frozenset({"plugin", "jobs", "events", "system", "agents", "approvals"})
 ALIASES = {"read:jobs": "jobs:ro", "read:events": "events:ro"}
 
 

@@ -14,7 +14,7 @@ from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.judge import Rules
 from ductile.core.jobs.prepare import PluginPlan
 from ductile.core.jobs.retry import RetryPolicy
-from ductile.core.pipelines.graph import RELAY_PLUGIN, SWITCH_PLUGIN
+from ductile.core.pipelines.graph import RELAY_PLUGIN, SWITCH_PLUGIN, WAIT_PLUGIN
 from ductile.core.pipelines.router import Router
 from ductile.core.schedules.breaker import BreakerPolicy
 from ductile.core.schedules.decide import IfRunning, Schedule
@@ -113,7 +113,7 @@ class CompiledConfig:
 
     def known(self) -> frozenset[str]:
         """The plugins whose jobs this node can run."""
-        return frozenset({*self.plans, SWITCH_PLUGIN, RELAY_PLUGIN})
+        return frozenset({*self.plans, SWITCH_PLUGIN, RELAY_PLUGIN, WAIT_PLUGIN})
 
     def claimable(self) -> frozenset[str]:
         """The plugins whose jobs this node can run, or end because they never will."""

@@ -7,6 +7,7 @@ SETTLING, `dispatcher.py` from there to DONE.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import IntEnum, auto
@@ -23,9 +24,11 @@ from ductile.core.jobs.judge import (
     prepare_failed,
     relay,
     switch,
+    wait,
 )
 from ductile.core.jobs.prepare import Entered, Unrunnable, prepare
 from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.intents import Routing
 from ductile.core.pipelines.step_io import (
     RelayMessage,
     Switched,
@@ -34,7 +37,11 @@ from ductile.core.pipelines.step_io import (
     judge_switch,
     prepare_relay,
 )
+from ductile.core.values.json_values import Failure
+from ductile.core.waits.announce import announce_begin
+from ductile.core.waits.begin import begin_wait
 from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.ingress.auth import hash_token
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
@@ -185,6 +192,8 @@ class Attempt:
             return self._settle_switch(node, accumulated)
         if node is not None and node.kind is NodeKind.RELAY:
             return self._settle_relay(node, accumulated)
+        if node is not None and node.kind is NodeKind.WAIT:
+            return self._settle_wait(node, accumulated)
         plan = compiled.plans.get(job.plugin)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
@@ -225,6 +234,26 @@ class Attempt:
         entered = Entered(payload, added, accumulated)
         sender, now = compiled.settings.service.name, context.clock.now()
         return relay(job, message, entered, self.rules, now, context.entropy.uuid(), sender)
+
+    def _settle_wait(self, node: Node, accumulated: Mapping[str, Json]) -> Settlement:
+        context, job, compiled = self._context, self.job, self._compiled
+        now, token = context.clock.now(), secrets.token_urlsafe(32)
+        begun = begin_wait(
+            node,
+            entered_payload(job.command, job.payload),
+            accumulated,
+            now,
+            hops=job.hops,
+            wait_id=context.entropy.uuid(),
+            token_hash=hash_token(token),
+        )
+        announced = Routing()
+        if not isinstance(begun, Failure):
+            base = compiled.settings.api.public_url
+            link = f"{base.rstrip('/')}/approve/{token}" if base else None
+            router, event_id = compiled.tx_config.router, context.entropy.uuid()
+            announced = announce_begin(job, begun, accumulated, router, now, event_id, link=link)
+        return wait(job, begun, announced, self.rules, now)
 
     # JUDGING
 

@@ -65,6 +65,8 @@ def _describe(settlement: Settlement) -> tuple[str, str]:
     status = settlement.status
     if status is JobStatus.SUCCEEDED:
         return "info", "job succeeded"
+    if settlement.wait is not None:
+        return "info", "step waits"
     if status is JobStatus.QUEUED and settlement.cancelled:
         return "info", "job released"
     if status is JobStatus.QUEUED and not settlement.counted:

@@ -148,7 +148,7 @@ class AccessControl:
         if self.local:
             return False
         api = self._services.compiled.settings.api
-        check_host(identity, scope, api.address[0], api.allowed_hosts)
+        check_host(identity, scope, api.address[0], api.hosts)
         return check_origin(identity, api.allowed_origins)
 
     async def authenticate(self, scope: AsgiScope) -> None:

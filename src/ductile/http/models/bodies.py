@@ -13,6 +13,7 @@ from ductile.core.delivery.signatures import decode_standard_key
 from ductile.core.flow.pauses import LONGEST_REASON
 from ductile.core.jobs.state_machine import status_named
 from ductile.core.values.scopes import is_scope
+from ductile.core.waits.decision import MAX_COMMENT
 from ductile.http.models.fields import (
     AnyJson,
     BodyDuration,
@@ -47,6 +48,12 @@ class ActionBody(RequestModel):
 
     dry_run: Annotated[bool, BodyFlag()] = Field(
         False, description="Return what would be done; change nothing."
+    )
+
+
+class DecisionBody(ActionBody):
+    comment: Annotated[str | None, BodyText(most=MAX_COMMENT)] = Field(
+        None, description="Text to record with the decision."
     )
 
 

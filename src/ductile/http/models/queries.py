@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.core.jobs.state_machine import status_named
+from ductile.core.waits.decision import WaitStatus
 from ductile.http.models.fields import (
     AnyText,
     OneOf,
@@ -80,6 +81,15 @@ class RunFilterQuery(RequestModel):
     )
     since: Time = Field(None, description="Runs that started at this time or later.")
     until: Time = Field(None, description="Runs that started before this time.")
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+    before: Text = Field(None, description="The `cursor` of the previous page.")
+
+
+class ApprovalQuery(RequestModel):
+    status: Annotated[WaitStatus | None, OneOf(WaitStatus)] = Field(
+        None, description="Approvals in this state."
+    )
+    pipeline: Text = Field(None, description="Approvals of this pipeline.")
     limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
     before: Text = Field(None, description="The `cursor` of the previous page.")
 

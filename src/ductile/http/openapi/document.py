@@ -63,6 +63,7 @@ PATH_PARAMETERS = {
     "name": "A pipeline's name.",
     "instance_id": "The id of a pipeline run.",
     "run_id": "The id of a pipeline run.",
+    "approval_id": "An approval's id, the beginning of it, or the id of its job.",
     "schedule": "The id of a schedule.",
     "which": "A token's id or name.",
     "relay_id": "The id of a relayed event.",

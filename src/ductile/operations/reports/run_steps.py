@@ -24,6 +24,7 @@ def describe_steps(
 ) -> list[Step]:
     """One row per job of the run, per split, and per step that has no job.
 
+    A job with `waits_for` is a step that waits for a decision, an event or a time.
     Without the pipeline, which the configuration no longer has, only the jobs are known.
     """
     if pipeline is None:
@@ -85,13 +86,15 @@ def _branch_ends(pipeline: Pipeline, split: Node) -> Iterable[str]:
 
 
 def _job_row(job: Mapping[str, Any], kind: str, depends_on: Sequence[str]) -> Step:
+    waits_for = job.get("waits_for")
+    left_out = ("step", "status", "waits_for")
     return {
         "step": job["step"],
         "kind": kind,
         "depends_on": list(depends_on),
-        "status": job["status"],
-        "reason": job["last_error"] if job["status"] in FAILED else None,
-        **{key: value for key, value in job.items() if key not in ("step", "status")},
+        "status": WAITING if waits_for else job["status"],
+        "reason": job["last_error"] if job["status"] in FAILED else waits_for,
+        **{key: value for key, value in job.items() if key not in left_out},
     }
 
 

@@ -15,6 +15,7 @@ from ductile.errors import NotFound, UsageError
 from ductile.model import RunStatus
 from ductile.operations import job_tree
 from ductile.operations.reports.run_steps import describe_steps
+from ductile.operations.waits.describe import describe_waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import runs
 from ductile.store.jobs.runs import KeyJobs, RunCursor
@@ -76,9 +77,13 @@ def show_run(tx: Tx, run_id: str, compiled: CompiledConfig) -> dict[str, Any]:
         raise NotFound(f"there is no pipeline run {run_id}")
     jobs = runs.list_steps(tx, run_id, limit=MAX_STEPS + 1, max_bytes=MAX_DOCUMENT, tail=LOG_TAIL)
     left_out = len(jobs) > MAX_STEPS
+    waiting = describe_waits(tx, [job["job_id"] for job in jobs if job["status"] == "queued"])
     steps = describe_steps(
         compiled.tx_config.router.pipelines.get(row["pipeline"]),
-        [_read_documents(job, compiled.redactor) for job in jobs[:MAX_STEPS]],
+        [
+            {**_read_documents(job, compiled.redactor), "waits_for": waiting.get(job["job_id"])}
+            for job in jobs[:MAX_STEPS]
+        ],
         runs.list_splits(tx, run_id),
         is_open=row["status"] == "open" or left_out,
     )

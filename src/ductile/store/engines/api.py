@@ -72,12 +72,15 @@ class Effects:
     """Pauses that were stored or ended."""
     ready_any: bool = False
     """Whether any number of queued jobs may have become ready."""
+    waits: int = 0
+    """Waits that began and that a time ends."""
     drops: list[DedupeDrop] = field(default_factory=list)
     notices: list[StoredNotice] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         """Whether there is anything to report."""
-        counts = self.ready or self.relays or self.deliveries or self.pauses or self.ready_any
+        counts = self.ready or self.relays or self.deliveries or self.waits
+        counts = counts or self.pauses or self.ready_any
         return bool(counts or self.drops or self.notices) or self.retry_at is not None
 
     def merge(self, other: Effects) -> None:
@@ -86,6 +89,7 @@ class Effects:
         self.deliveries += other.deliveries
         self.pauses += other.pauses
         self.ready_any = self.ready_any or other.ready_any
+        self.waits += other.waits
         if other.retry_at is not None:
             self.add_retry(other.retry_at)
         self.drops += other.drops

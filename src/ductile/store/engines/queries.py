@@ -19,6 +19,9 @@ _OUR_TIME = "9999-99-99T99:99:99.999999Z".replace("9", "[0-9]")
 JOB = tuple(field.name for field in fields(Job) if field.name != "flaw")
 """The columns of `job_queue` that are fields of a `Job`, in the order of its constructor."""
 
+NEVER = "9999-12-31T23:59:59.999999Z"
+"""The retry time of a job that waits for a decision, an event or a time of its own."""
+
 SHARED: Mapping[str, str] = {
     "job": ", ".join(JOB),
     # The name of the node that ran an attempt `l`.
@@ -31,6 +34,7 @@ SHARED: Mapping[str, str] = {
       SELECT s.id, s.parent_id, s.parent_job_id, s.status
       FROM scopes s JOIN around ON s.id = around.parent_id)
     SELECT 1 FROM around WHERE around.status = 'open'""",
+    "never": f"'{NEVER}'",
 }
 """Fragments that are the same on both engines."""
 

@@ -26,18 +26,23 @@ import orjson
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.state_machine import edges
+from ductile.core.pipelines.graph import WAIT_PLUGIN
 from ductile.core.pipelines.hooks import RootEnd
 from ductile.core.pipelines.intents import Intent, JoinStep
 from ductile.core.pipelines.join import EndedJob
 from ductile.core.pipelines.lineage import SplitScope
 from ductile.core.schedules.breaker import Result
-from ductile.model import Job, JobStatus, Notice, RunStatus, SubmittedBy
-from ductile.store import breakers, notices
+from ductile.core.waits.begin import is_matched
+from ductile.core.waits.decision import WaitEnd, WaitStatus
+from ductile.core.waits.end import settle_wait
+from ductile.model import Event, Job, JobStatus, Notice, RunStatus, SubmittedBy
+from ductile.store import breakers, notices, waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read, runs, scopes, spawn
 from ductile.store.jobs.scopes import ScopeRow
 from ductile.store.jobs.spawn import Spawned, SpawnPoint
 from ductile.store.tx_config import TxConfig
+from ductile.store.waits import WaitRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,14 @@ class _Spawn:
     point: SpawnPoint
 
 
-_Work = JobEnd | _OverLimit | _SkippedInstance | _ScopeCheck | _Spawn
+@dataclass(frozen=True, slots=True)
+class _AwaitedEvent:
+    """An event that may end waits."""
+
+    event: Event
+
+
+_Work = JobEnd | _OverLimit | _SkippedInstance | _ScopeCheck | _Spawn | _AwaitedEvent
 
 
 def close_job(tx: Tx, end: JobEnd, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
@@ -120,6 +132,19 @@ def write_intents(
     return spawned
 
 
+def end_wait(
+    tx: Tx, row: WaitRow, end: WaitEnd, tx_config: TxConfig, ids: Ids, now: datetime
+) -> JobStatus | None:
+    """End a wait and continue its chain; returns the new status of its job.
+
+    None if the wait has ended before: of several ends exactly one takes effect.
+    """
+    closing = _Closing(tx, tx_config, ids, now)
+    work = closing.end_wait(row, end)
+    closing.run(work)
+    return next((item.status for item in work if isinstance(item, JobEnd)), None)
+
+
 class _Closing:
     """The work list of one transaction."""
 
@@ -142,12 +167,54 @@ class _Closing:
                 return self._skip_instance(scope_id, existing_job_id)
             case _ScopeCheck(scope_id):
                 return self._check_scope(scope_id)
+            case _AwaitedEvent(event):
+                return self._match_waits(event)
             case _Spawn(intents, point):
                 return _work_after(
                     spawn.insert_intents(
                         self._tx, intents, point, self._tx_config, self._ids, self._now
                     )
                 )
+
+    def end_wait(self, row: WaitRow, end: WaitEnd) -> list[_Work]:
+        """Write the end of a wait; returns what follows, nothing if it has ended before."""
+        tx, job = self._tx, read.load_job(self._tx, row.job_id)
+        if job is None or job.attempt != row.attempt or job.status is not JobStatus.QUEUED:
+            return []
+        context = _load_context(tx, job.entered_context_id)
+        router = self._tx_config.router
+        settled = settle_wait(job, row.open_wait, end, context, router, self._ids)
+        if not waits.end_job(tx, row, settled, end):
+            return []
+        context_id = job.entered_context_id
+        if settled.context is not None:
+            spawn.insert_context(
+                tx,
+                id=job.id,
+                parent_id=context_id,
+                pipeline=job.pipeline,
+                step_id=job.step_path,
+                accumulated=settled.context,
+                now=self._now,
+            )
+            context_id = job.id
+            tx.run("set_context", id=job.id, context_id=context_id)
+        for item in settled.unrouted:
+            fields = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
+            notices.post(tx, Notice("events", "event.unrouted", fields), self._now, job_id=job.id)
+        point = SpawnPoint(job.scope_id, context_id)
+        ended = JobEnd(job, settled.status, settled.error, settled.duration)
+        return [_Spawn(settled.intents, point), ended]
+
+    def _match_waits(self, event: Event) -> list[_Work]:
+        """End the waits that this event matches."""
+        work: list[_Work] = []
+        for row in waits.list_for_event(self._tx, event):
+            job = read.load_job(self._tx, row.job_id)
+            context = _load_context(self._tx, job.entered_context_id if job else None)
+            if is_matched(row.condition, event.payload, context):
+                work += self.end_wait(row, WaitEnd(WaitStatus.MATCHED, self._now, event=event))
+        return work
 
     def _follow_job_end(self, end: JobEnd) -> list[_Work]:
         job = end.job
@@ -260,6 +327,7 @@ class _Closing:
 def _work_after(spawned: Spawned) -> list[_Work]:
     """What of it ends at once. Inner scopes come before the scopes around them."""
     return [
+        *map(_AwaitedEvent, spawned.awaited),
         *(_OverLimit(job_id, reason) for job_id, reason in spawned.over_limit),
         *(_SkippedInstance(scope_id, job_id) for scope_id, job_id in spawned.skipped),
         *(_ScopeCheck(scope_id) for scope_id in reversed(spawned.scope_ids)),
@@ -273,7 +341,6 @@ def _is_root(job: Job) -> bool:
 
 
 def _split_scope(tx: Tx, scope: ScopeRow) -> SplitScope:
-    context = tx.one("context", id=scope.context_id or "")
     join = None
     if scope.join_step is not None:
         join = JoinStep(scope.join_step, scope.join_plugin or "", scope.join_command or "")
@@ -283,9 +350,14 @@ def _split_scope(tx: Tx, scope: ScopeRow) -> SplitScope:
         scope.branch,
         scope.parent_job_id,
         scope.hops,
-        orjson.loads(context[0]) if context else {},
+        _load_context(tx, scope.context_id),
         join,
     )
+
+
+def _load_context(tx: Tx, context_id: str | None) -> dict[str, Any]:
+    row = tx.one("context", id=context_id or "")
+    return orjson.loads(row[0]) if row else {}
 
 
 def _parse_result(response: str | None) -> Any:
@@ -312,6 +384,9 @@ def _end_queued_row(
         reason=reason,
         now=at,
     )
+    if job.plugin == WAIT_PLUGIN:
+        end = WaitEnd(WaitStatus.CANCELLED, now, comment=reason)
+        waits.record_end(tx, job.id, job.attempt, end)
     _log_end(tx, job, status, reason, at)
     fields = {
         "job_id": job.id,
@@ -329,8 +404,9 @@ def _end_queued_row(
 
 def _log_end(tx: Tx, job: Job, status: JobStatus, reason: str, at: str) -> None:
     """Put the final status in the log row of the last attempt, or in a row of its own."""
-    # Attempt 0 is the row of a job that ended before without having run, and was retried.
-    for attempt in (job.attempt - 1, 0):
+    # Attempt 0 is the row of a job that ended before without having run, and was retried. The row
+    # of an earlier wait keeps how that wait ended.
+    for attempt in (0,) if job.plugin == WAIT_PLUGIN else (job.attempt - 1, 0):
         row = f"{job.id}-{attempt}"
         if tx.run("end_last_attempt", id=row, status=status.value, error=reason):
             return

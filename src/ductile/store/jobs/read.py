@@ -13,7 +13,7 @@ from ductile.clock import from_text, to_text
 from ductile.core.jobs.limits import document
 from ductile.model import Job, JobStatus
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.engines.queries import JOB
+from ductile.store.engines.queries import JOB, NEVER
 
 _PAYLOAD, _STATUS, _CREATED_AT = map(JOB.index, ("payload", "status", "created_at"))
 _MOMENTS = tuple(map(JOB.index, ("started_at", "completed_at", "next_retry_at")))
@@ -68,6 +68,8 @@ def describe_job(tx: Tx, job_id: str) -> dict[str, Any] | None:
         return None
     job = rows[0] if rows else _job_of_log(job_id, attempts[-1])
     job["payload"] = _parse_document(job.get("payload"))
+    if job.get("next_retry_at") == NEVER:
+        job["next_retry_at"] = None
     job["result"] = _parse_document(attempts[-1]["result"]) if attempts else None
     for attempt in attempts:
         attempt["result"] = _parse_document(attempt["result"])

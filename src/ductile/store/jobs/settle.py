@@ -5,7 +5,7 @@ from __future__ import annotations
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.state_machine import ENDED, edges
 from ductile.model import JobStatus, Notice, Settlement
-from ductile.store import notices
+from ductile.store import notices, waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close, plugin_state, spawn
 from ductile.store.jobs.close import JobEnd
@@ -20,6 +20,8 @@ def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) ->
     process has already ended the attempt.
     """
     ids = Ids(base_id)
+    if settlement.wait is not None:
+        return _begin_wait(tx, settlement, tx_config, ids)
     new_state = None
     if settlement.state_updates is not None and settlement.otherwise is not None:
         new_state = plugin_state.update_state(tx, settlement)
@@ -51,6 +53,14 @@ def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) ->
             now=now,
         )
     _write_consequences(tx, settlement, tx_config, ids)
+    return settlement
+
+
+def _begin_wait(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> Settlement | None:
+    """Park the job, and start what notifies people about it."""
+    if not waits.park_job(tx, settlement):
+        return None
+    close.write_intents(tx, settlement.intents, SpawnPoint(), tx_config, ids, settlement.at)
     return settlement
 
 

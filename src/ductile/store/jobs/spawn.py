@@ -11,9 +11,16 @@ import orjson
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.plugin_protocol import without_nul
-from ductile.core.pipelines.intents import Intent, OpenScope, SendRelay, SpawnJob, StartPipeline
+from ductile.core.pipelines.intents import (
+    Intent,
+    MatchWaits,
+    OpenScope,
+    SendRelay,
+    SpawnJob,
+    StartPipeline,
+)
 from ductile.core.pipelines.step_io import payload_column
-from ductile.model import CORE_PREFIX, Json, NewJob, Notice
+from ductile.model import CORE_PREFIX, Event, Json, NewJob, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import enqueue
@@ -42,6 +49,8 @@ class Spawned:
     """Instances all of whose first jobs were deduplicated: (scope, an existing job)."""
     existing: list[str] = field(default_factory=list)
     """Jobs that replace others by their dedupe key."""
+    awaited: list[Event] = field(default_factory=list)
+    """Events that may end waits."""
 
 
 def insert_intents(
@@ -73,6 +82,8 @@ class _IntentWriter:
             self._open_scope(intent, point)
         elif isinstance(intent, SendRelay):
             relays.enqueue_relay(self._tx, intent, id=self._ids.next(), now=self._now)
+        elif isinstance(intent, MatchWaits):
+            self.spawned.awaited.append(intent.event)
         elif not self._has_duplicate(intent):
             self._insert_job(intent, point)
 

@@ -65,6 +65,7 @@ DELAYED = (
     Delayed("reminders", "later_reminders", "move_one_time_reminder", 0),
     Delayed("deliveries", "later_deliveries", "move_delivery", 0),
     Delayed("relays", "later_relays", "move_relay", ""),
+    Delayed("waits", "later_waits", "move_wait", ""),
 )
 
 

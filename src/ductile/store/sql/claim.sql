@@ -90,16 +90,18 @@ RETURNING @job@,
 UPDATE job_queue SET next_retry_at = NULL
 WHERE id IN (SELECT id FROM job_queue
              WHERE status = 'queued' AND next_retry_at IS NOT NULL
-               AND (next_retry_at <= :now OR next_retry_at > :horizon)
+               AND (next_retry_at <= :now
+                    OR (next_retry_at > :horizon AND next_retry_at < @never@))
                AND NOT (next_retry_at @not_our_time@)
              ORDER BY next_retry_at LIMIT :limit @skip_locked@);
 
 -- name: next_retry
 -- One query per end of the index: for both in one query SQLite scans all of it.
+-- Waiting steps are not among them.
 SELECT (SELECT min(next_retry_at) FROM job_queue
-        WHERE status = 'queued' AND next_retry_at IS NOT NULL),
+        WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at < @never@),
        (SELECT max(next_retry_at) FROM job_queue
-        WHERE status = 'queued' AND next_retry_at IS NOT NULL);
+        WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at < @never@);
 
 -- name: has_foreign_retry
 SELECT 1 FROM job_queue

@@ -3,7 +3,8 @@
 
 -- name: later_retries
 SELECT id, next_retry_at FROM job_queue
-WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at > :now AND id > :after
+WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at > :now
+  AND next_retry_at < @never@ AND id > :after
 ORDER BY id LIMIT :limit;
 
 -- name: move_retry

@@ -8,7 +8,8 @@ FROM job_queue WHERE id = :id;
 -- name: job_summaries
 -- Without payloads, which may be large.
 SELECT seq, id, plugin, command, status, attempt, max_attempts, submitted_by, submitter,
-       dedupe_key, dedupe_ttl, created_at, started_at, completed_at, next_retry_at, last_error,
+       dedupe_key, dedupe_ttl, created_at, started_at, completed_at,
+       NULLIF(next_retry_at, @never@) AS next_retry_at, last_error,
        parent_job_id, source_event_id, owner, enqueued_snapshot_id, started_snapshot_id,
        schedule_id, slot, event_context_id, entered_context_id, hops, pipeline, step_path,
        branch, scope_id, join_of, replay_of

@@ -39,4 +39,5 @@ WHERE id = :id AND status = :status AND attempt = :attempt;
 
 -- name: skip_backoff
 UPDATE job_queue SET next_retry_at = NULL
-WHERE id = :id AND status = 'queued' AND next_retry_at IS NOT NULL AND attempt = :attempt;
+WHERE id = :id AND status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at < @never@
+  AND attempt = :attempt;

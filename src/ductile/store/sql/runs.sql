@@ -63,7 +63,8 @@ WITH RECURSIVE inside(id) AS (
   SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
 )
 SELECT j.id AS job_id, j.step_path AS step, j.plugin, j.command, j.status, j.branch, j.attempt,
-       j.max_attempts, j.parent_job_id, j.created_at, j.started_at, j.completed_at, j.next_retry_at,
+       j.max_attempts, j.parent_job_id, j.created_at, j.started_at, j.completed_at,
+       NULLIF(j.next_retry_at, @never@) AS next_retry_at,
        j.last_error,
        CASE WHEN octet_length(j.payload) <= :most THEN j.payload END AS payload,
        CASE WHEN octet_length(l.result) <= :most THEN l.result END AS result,

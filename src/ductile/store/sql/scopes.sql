@@ -60,7 +60,8 @@ WITH RECURSIVE inside(id) AS (
   SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
 )
 SELECT j.id AS job_id, j.step_path AS step, j.plugin, j.command, j.status, j.branch, j.attempt,
-       j.max_attempts, j.created_at, j.started_at, j.completed_at, j.next_retry_at, j.last_error
+       j.max_attempts, j.created_at, j.started_at, j.completed_at,
+       NULLIF(j.next_retry_at, @never@) AS next_retry_at, j.last_error
 FROM inside JOIN job_queue j ON j.scope_id = inside.id ORDER BY j.seq LIMIT :limit;
 
 -- name: instance_of_scope

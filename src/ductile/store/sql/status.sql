@@ -18,7 +18,8 @@ SELECT plugin, count(*) AS jobs FROM job_queue
 WHERE status = 'queued' AND next_retry_at IS NULL GROUP BY plugin ORDER BY count(*) DESC, plugin;
 
 -- name: retries_waiting
-SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL;
+SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL
+  AND next_retry_at < @never@;
 
 -- name: recent_failures
 -- Among the newest attempts only, so that a ledger without failures is not scanned.

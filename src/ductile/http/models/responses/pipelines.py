@@ -232,6 +232,46 @@ class RunActionModel(ResponseModel):
     dry_run: bool = OMITTED
 
 
+class ApprovalModel(ResponseModel):
+    """A decision that a step of a pipeline waits for, or waited for."""
+
+    id: str
+    status: Literal["waiting", "approved", "rejected", "expired", "cancelled"]
+    title: str
+    description: str
+    pipeline: str
+    step: str
+    instance_id: str | None
+    """The pipeline run; null past its retention."""
+    job_id: str
+    created_at: Timestamp
+    due_at: Timestamp | None
+    """When it expires; null if it waits without an end."""
+    on_timeout: Literal["fail", "continue", "skip"] | None
+    ended_at: Timestamp | None
+    ended_by: str | None
+    """Who decided: `token:NAME`, `user:NAME`, `session:local` or `link`."""
+    comment: str | None
+
+
+class ApprovalsModel(ResponseModel):
+    """A page of approvals, newest first."""
+
+    approvals: list[ApprovalModel]
+    cursor: str | None
+
+
+class ApprovalActionModel(ResponseModel):
+    """The approval that was decided; with `dry_run`, would be."""
+
+    id: str
+    status: Literal["approved", "rejected"]
+    job_id: str
+    job_status: str
+    """The status of the step's job after the decision."""
+    dry_run: bool = OMITTED
+
+
 class ScheduleModel(ResponseModel):
     """A schedule and what it will do."""
 

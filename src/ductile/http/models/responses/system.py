@@ -192,6 +192,10 @@ class OverviewQueueModel(ResponseModel):
 
     ready: int
     retrying: int
+    approvals: int
+    """Decisions that pipelines wait for."""
+    waits: int
+    """All steps that wait for a decision, an event or a time."""
     running: int
 
 

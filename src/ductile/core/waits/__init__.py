@@ -1,0 +1,1 @@
+"""Waiting steps of pipelines: parsed, begun, and ended by a decision, an event or a time."""

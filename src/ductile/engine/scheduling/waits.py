@@ -1,0 +1,56 @@
+"""Ends the waits of pipeline steps whose time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from ductile.clock import Entropy, Ids
+from ductile.core.waits.decision import WaitEnd
+from ductile.core.waits.end import time_is_up
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.failpoint import failpoint
+from ductile.log import logger
+from ductile.model import JobStatus
+from ductile.store import waits
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.jobs import close
+from ductile.store.waits import WaitRow
+
+BATCH = 100
+LONGEST_SLEEP = 60.0
+"""Seconds. A commit that begins a wait wakes the loop; waits that another node began, and a clock
+that was set, are noticed after this time at the latest."""
+
+
+class WaitTimer:
+    """A loop calls `tick`."""
+
+    def __init__(
+        self, ledger: Ledger, compiled: Callable[[], CompiledConfig], entropy: Entropy
+    ) -> None:
+        self._ledger, self._compiled, self._entropy = ledger, compiled, entropy
+        self._log = logger("waits")
+
+    def tick(self, now: datetime) -> float:
+        """End the due waits; returns the seconds until the next one is due."""
+        due = self._ledger.read(partial(waits.list_due, now=now, limit=BATCH))
+        for row in due:
+            # One transaction each: the steps that follow may be many.
+            base_id = self._entropy.uuid()
+            status = self._ledger.write(partial(self._end, row=row, now=now, base_id=base_id))
+            failpoint("wait_ended")
+            if status is not None:
+                fields = {"job_id": row.job_id, "pipeline": row.pipeline, "step": row.step_path}
+                self._log.info("wait ended by time", **fields, kind=row.kind, status=status.value)
+        if len(due) == BATCH:
+            return 0.0
+        next_due = self._ledger.read(waits.next_due_at)
+        if next_due is None:
+            return LONGEST_SLEEP
+        return min(max((next_due - now).total_seconds(), 0.0), LONGEST_SLEEP)
+
+    def _end(self, tx: Tx, row: WaitRow, now: datetime, base_id: str) -> JobStatus | None:
+        end = WaitEnd(time_is_up(row.kind), now)
+        return close.end_wait(tx, row, end, self._compiled().tx_config, Ids(base_id), now)

@@ -1,0 +1,1 @@
+"""Approvals that pipelines wait for."""

@@ -1,0 +1,1 @@
+"""Waiting steps for operators: approvals, and what a waiting job waits for."""

@@ -1,0 +1,51 @@
+"""What a waiting job waits for, since when, until when, and the command that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ductile.core.waits.parse import WaitKind
+from ductile.store import waits
+from ductile.store.engines.api import Tx
+from ductile.store.waits import WaitRow
+
+
+def describe_approval(tx: Tx, row: WaitRow) -> dict[str, Any]:
+    """An approval as the API returns it."""
+    return {
+        "id": row.id,
+        "status": row.status,
+        "title": row.title,
+        "description": row.description,
+        "pipeline": row.pipeline,
+        "step": row.step_path,
+        "instance_id": waits.find_instance_id(tx, row),
+        "job_id": row.job_id,
+        "created_at": row.created_at,
+        "due_at": row.due_at,
+        "on_timeout": row.on_timeout if row.due_at is not None else None,
+        "ended_at": row.ended_at,
+        "ended_by": row.ended_by,
+        "comment": row.comment,
+    }
+
+
+def describe_waits(tx: Tx, job_ids: Sequence[str]) -> dict[str, str]:
+    """What each of these jobs waits for, by job; jobs that do not wait are left out."""
+    return {row.job_id: describe_row(row) for row in waits.list_open(tx, job_ids)}
+
+
+def describe_row(row: WaitRow) -> str:
+    """What a job waits for, and what an operator can do about it."""
+    until = f", until {row.due_at}" if row.due_at is not None else ""
+    since = f"since {row.created_at}{until}"
+    match row.kind:
+        case WaitKind.APPROVAL:
+            how = f"decide with `ductile approval approve {row.id}` or `reject`"
+            return f"it waits for the approval {row.title!r} {since}; {how}"
+        case WaitKind.EVENT:
+            condition = " that matches its `if`" if row.condition else ""
+            return f"it waits for an event {row.event_type}{condition} {since}"
+        case _:
+            return f"its step waits {since}"

@@ -1,0 +1,100 @@
+-- Waiting steps. The row of the job decides: only the transaction that ends the job writes how its
+-- wait ended.
+
+-- name: wait_columns
+SELECT id, job_id, attempt, kind, pipeline, step_path, title, description, event_type, condition,
+       on_timeout, created_at, due_at, status, ended_at, ended_by, comment FROM waits;
+
+-- name: park_job
+-- The job of a wait that begins. Guarded like a settlement; no claim takes it from now on.
+UPDATE job_queue
+SET status = 'queued', started_at = NULL, next_retry_at = @never@, last_error = NULL, owner = NULL
+WHERE id = :id AND status = 'running' AND attempt = :attempt
+  AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL));
+
+-- name: insert_wait
+INSERT INTO waits (id, job_id, attempt, kind, pipeline, step_path, title, description, event_type,
+                   condition, on_timeout, token_hash, created_at, due_at)
+VALUES (:id, :job_id, :attempt, :kind, :pipeline, :step_path, :title, :description, :event_type,
+        :condition, :on_timeout, :token_hash, :now, :due_at);
+
+-- name: end_waiting_job
+-- The compare-and-set of every end of a wait: no row means that another one came first.
+UPDATE job_queue SET status = :status, started_at = :since, completed_at = :now,
+                     next_retry_at = NULL, last_error = :error
+WHERE id = :id AND status = 'queued' AND attempt = :attempt AND next_retry_at = @never@;
+
+-- name: end_wait
+UPDATE waits SET status = :status, ended_at = :now, ended_by = :by, comment = :comment
+WHERE job_id = :job_id AND attempt = :attempt AND status = 'waiting';
+
+-- name: wait
+@wait_columns@
+WHERE id = :id;
+
+-- name: open_wait_of_job
+@wait_columns@
+WHERE job_id = :job_id AND status = 'waiting';
+
+-- name: waits_of_job
+@wait_columns@
+WHERE job_id = :job_id ORDER BY attempt;
+
+-- name: open_waits_of_jobs
+@wait_columns@
+WHERE status = 'waiting' AND job_id IN (SELECT given.id FROM @given@);
+
+-- name: wait_of_token
+@wait_columns@
+WHERE token_hash = :token_hash;
+
+-- name: approval_ids_with_prefix
+SELECT id FROM waits WHERE kind = 'approval' AND id >= :prefix AND id < :beyond
+ORDER BY id LIMIT :limit;
+
+-- name: approvals
+-- The newest first; a filter that is NULL is not applied. The cursor is the last row of a page.
+@wait_columns@
+WHERE kind = 'approval' AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+  AND (CAST(:pipeline AS TEXT) IS NULL OR pipeline = :pipeline)
+  AND (CAST(:before AS TEXT) IS NULL OR (created_at, id) < (:before, :before_id))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
+-- name: due_waits
+@wait_columns@
+WHERE status = 'waiting' AND due_at IS NOT NULL AND due_at <= :now ORDER BY due_at LIMIT :limit;
+
+-- name: next_due_wait
+SELECT min(due_at) FROM waits WHERE status = 'waiting' AND due_at IS NOT NULL;
+
+-- name: waits_for_event
+@wait_columns@
+WHERE status = 'waiting' AND event_type = :event_type ORDER BY id LIMIT :limit;
+
+-- name: count_waits
+SELECT kind, count(*), min(created_at) FROM waits WHERE status = 'waiting' GROUP BY kind;
+
+-- name: later_waits
+-- Waits for a delay; a wait until a time follows the calendar.
+SELECT id, due_at FROM waits
+WHERE status = 'waiting' AND due_at IS NOT NULL AND due_at > :now AND kind <> 'until'
+  AND id > :after
+ORDER BY id LIMIT :limit;
+
+-- name: move_wait
+UPDATE waits SET due_at = :then WHERE id = :id AND status = 'waiting' AND due_at = :before;
+
+-- name: instance_of_wait
+WITH RECURSIVE around(id, parent_id) AS (
+  SELECT s.id, s.parent_id FROM job_queue j JOIN scopes s ON s.id = j.scope_id WHERE j.id = :job_id
+  UNION ALL
+  SELECT s.id, s.parent_id FROM scopes s JOIN around ON s.id = around.parent_id
+)
+SELECT id FROM around WHERE parent_id IS NULL;
+
+-- name: prune_waits
+-- With their jobs: a wait of a job that still exists explains it.
+DELETE FROM waits WHERE id IN (
+  SELECT w.id FROM waits w WHERE w.ended_at IS NOT NULL AND w.ended_at < :before
+    AND NOT EXISTS (SELECT 1 FROM job_queue j WHERE j.id = w.job_id)
+  ORDER BY w.ended_at LIMIT :limit);

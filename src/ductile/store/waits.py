@@ -1,0 +1,273 @@
+"""Rows of `waits`, and the parked jobs that they belong to.
+
+The job of a step that waits is `queued` with a retry time that never comes, so no claim takes it
+and its scope stays open. Whoever ends the wait changes the row of the job first: that is the one
+compare-and-set, so a decision, an event, a timer and a cancellation cannot all succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import orjson
+
+from ductile.clock import from_text, to_text
+from ductile.core.jobs.state_machine import edges
+from ductile.core.waits.announce import describe_end
+from ductile.core.waits.begin import NewWait, describe_wait
+from ductile.core.waits.decision import OpenWait, WaitEnd
+from ductile.core.waits.parse import WaitKind
+from ductile.model import Event, Job, JobStatus, Notice, Settlement
+from ductile.store import notices
+from ductile.store.engines.api import Tx
+
+EVENT_BATCH = 1000
+"""Maximum number of waits that one event is compared with."""
+
+
+class WaitRow(NamedTuple):
+    """The columns of the query `wait_columns`."""
+
+    id: str
+    job_id: str
+    attempt: int
+    kind: str
+    pipeline: str
+    step_path: str
+    title: str
+    description: str
+    event_type: str | None
+    condition: str | None
+    on_timeout: str
+    created_at: str
+    due_at: str | None
+    status: str
+    ended_at: str | None
+    ended_by: str | None
+    comment: str | None
+
+    def __str__(self) -> str:
+        due = None if self.due_at is None else from_text(self.due_at)
+        return describe_wait(self.kind, self.title, self.event_type, due)
+
+    @property
+    def open_wait(self) -> OpenWait:
+        """What the decision about its end needs."""
+        return OpenWait(
+            self.id,
+            self.kind,
+            from_text(self.created_at),
+            self.title,
+            self.event_type,
+            self.on_timeout,
+        )
+
+
+def park_job(tx: Tx, settlement: Settlement) -> bool:
+    """Begin the wait of a claimed job; False if the attempt is not ours any more."""
+    job, wait, now = settlement.job, settlement.wait, to_text(settlement.at)
+    assert isinstance(wait, NewWait)
+    if tx.run("park_job", id=job.id, attempt=job.attempt, owner=job.owner) != 1:
+        return False
+    for start, end in edges(JobStatus.RUNNING, (JobStatus.QUEUED,)):
+        _insert_transition(tx, job, start, end, str(wait), now)
+    tx.run(
+        "insert_wait",
+        id=wait.id,
+        job_id=job.id,
+        attempt=job.attempt,
+        kind=wait.kind.value,
+        pipeline=job.pipeline,
+        step_path=job.step_path,
+        title=wait.title,
+        description=wait.description,
+        event_type=wait.event_type,
+        condition=wait.condition,
+        on_timeout=wait.on_timeout,
+        token_hash=wait.token_hash,
+        now=now,
+        due_at=None if wait.due_at is None else to_text(wait.due_at),
+    )
+    if wait.due_at is not None:
+        tx.effects.waits += 1
+    _post_begin(tx, job, wait, settlement.at)
+    return True
+
+
+def _post_begin(tx: Tx, job: Job, wait: NewWait, now: datetime) -> None:
+    fields = {
+        "job_id": job.id,
+        "pipeline": job.pipeline,
+        "step": job.step_path,
+        "waits_for": str(wait),
+        "due_at": None if wait.due_at is None else to_text(wait.due_at),
+    }
+    notice = Notice("jobs", "job.waiting", fields)
+    if wait.kind is WaitKind.APPROVAL:
+        fields = {"approval_id": wait.id, "title": wait.title, **fields}
+        notice = Notice("approvals", "approval.waiting", fields)
+    notices.post(tx, notice, now, job_id=job.id, plugin=job.plugin)
+
+
+def end_job(tx: Tx, row: WaitRow, settlement: Settlement, end: WaitEnd) -> bool:
+    """End the job of a wait and record how; False if the wait has ended before."""
+    job, at = settlement.job, to_text(settlement.at)
+    changed = tx.run(
+        "end_waiting_job",
+        id=job.id,
+        attempt=row.attempt,
+        status=settlement.status.value,
+        since=row.created_at,
+        now=at,
+        error=settlement.error,
+    )
+    if changed != 1:
+        return False
+    for start, status in edges(JobStatus.QUEUED, settlement.path):
+        _insert_transition(tx, job, start, status, settlement.error or end.status.value, at)
+    record_end(tx, row.job_id, row.attempt, end)
+    _log_wait(tx, row, settlement, at)
+    if row.kind == WaitKind.APPROVAL:
+        fields = describe_end(job, row.open_wait, end)
+        notice = Notice("approvals", f"approval.{end.status}", fields)
+        notices.post(tx, notice, settlement.at, job_id=job.id, plugin=job.plugin)
+    fields = {
+        "job_id": job.id,
+        "plugin": job.plugin,
+        "command": job.command,
+        "attempt": row.attempt,
+        "status": settlement.status.value,
+        "error": settlement.error,
+        "duration_ms": round(settlement.duration * 1000, 3),
+        "next_retry_at": None,
+    }
+    notice = Notice("jobs", f"job.{settlement.status}", fields)
+    notices.post(tx, notice, settlement.at, job_id=job.id, plugin=job.plugin)
+    return True
+
+
+def record_end(tx: Tx, job_id: str, attempt: int, end: WaitEnd) -> bool:
+    """Write how the wait of a job that has just ended has ended; False if it had none."""
+    changed = tx.run(
+        "end_wait",
+        job_id=job_id,
+        attempt=attempt,
+        status=end.status.value,
+        now=to_text(end.at),
+        by=end.by,
+        comment=end.comment,
+    )
+    return changed == 1
+
+
+def _insert_transition(
+    tx: Tx, job: Job, start: JobStatus, end: JobStatus, reason: str, now: str
+) -> None:
+    tx.run(
+        "insert_transition",
+        job_id=job.id,
+        from_status=start.value,
+        to_status=end.value,
+        attempt=job.attempt,
+        reason=reason,
+        now=now,
+    )
+
+
+def _log_wait(tx: Tx, row: WaitRow, settlement: Settlement, at: str) -> None:
+    """The wait is an attempt in the job log, as long as it has lasted."""
+    job = settlement.job
+    tx.run(
+        "insert_log",
+        id=f"{job.id}-{row.attempt}",
+        job_id=job.id,
+        plugin=job.plugin,
+        command=job.command,
+        status=settlement.status.value,
+        result=settlement.result,
+        attempt=row.attempt,
+        submitted_by=job.submitted_by,
+        created_at=to_text(job.created_at),
+        started_at=row.created_at,
+        now=at,
+        duration_ms=round(settlement.duration * 1000, 3),
+        error=settlement.error,
+        stdout=None,
+        stderr=None,
+        logs=None,
+        parent_job_id=job.parent_job_id,
+        source_event_id=job.source_event_id,
+    )
+
+
+def find_wait(tx: Tx, wait_id: str) -> WaitRow | None:
+    return _first(tx, "wait", id=wait_id)
+
+
+def find_open_wait(tx: Tx, job_id: str) -> WaitRow | None:
+    """The wait of a parked job; None if the job does not wait."""
+    return _first(tx, "open_wait_of_job", job_id=job_id)
+
+
+def find_by_token(tx: Tx, token_hash: str) -> WaitRow | None:
+    return _first(tx, "wait_of_token", token_hash=token_hash)
+
+
+def list_for_event(tx: Tx, event: Event) -> list[WaitRow]:
+    """The open waits for this type of event, at most `EVENT_BATCH`."""
+    rows = tx.all("waits_for_event", event_type=event.type, limit=EVENT_BATCH)
+    return [WaitRow(*row) for row in rows]
+
+
+def list_due(tx: Tx, now: datetime, limit: int) -> list[WaitRow]:
+    return [WaitRow(*row) for row in tx.all("due_waits", now=to_text(now), limit=limit)]
+
+
+def next_due_at(tx: Tx) -> datetime | None:
+    """When the next wait ends by time; None if no wait does."""
+    row = tx.one("next_due_wait")
+    return None if row is None or row[0] is None else from_text(row[0])
+
+
+def _first(tx: Tx, query: str, **values: object) -> WaitRow | None:
+    row = tx.one(query, **values)
+    return None if row is None else WaitRow(*row)
+
+
+def list_open(tx: Tx, job_ids: Sequence[str]) -> list[WaitRow]:
+    """The open waits of these jobs."""
+    ids = orjson.dumps(list(job_ids)).decode()
+    return [WaitRow(*row) for row in tx.all("open_waits_of_jobs", ids=ids)] if job_ids else []
+
+
+def list_of_job(tx: Tx, job_id: str) -> list[WaitRow]:
+    """All waits of a job, the oldest first: a retried step waits again."""
+    return [WaitRow(*row) for row in tx.all("waits_of_job", job_id=job_id)]
+
+
+def list_approvals(
+    tx: Tx,
+    *,
+    status: str | None,
+    pipeline: str | None,
+    before: str | None,
+    before_id: str | None,
+    limit: int,
+) -> list[WaitRow]:
+    """Approvals, newest first, before the row that a cursor names."""
+    filters = {"status": status, "pipeline": pipeline, "before": before, "before_id": before_id}
+    return [WaitRow(*row) for row in tx.all("approvals", **filters, limit=limit)]
+
+
+def find_approval_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
+    """The first ids of approvals with this prefix."""
+    values = {"prefix": prefix, "beyond": f"{prefix}\U0010ffff", "limit": limit}
+    return [id for (id,) in tx.all("approval_ids_with_prefix", **values)]
+
+
+def find_instance_id(tx: Tx, row: WaitRow) -> str | None:
+    """The pipeline run that waits; None if its job is past its retention."""
+    found = tx.one("instance_of_wait", job_id=row.job_id)
+    return None if found is None else found[0]
