@@ -199,6 +199,7 @@ def _log_wait(tx: Tx, row: WaitRow, settlement: Settlement, at: str) -> None:
         logs=None,
         parent_job_id=job.parent_job_id,
         source_event_id=job.source_event_id,
+        boot=None,
     )
 
 
