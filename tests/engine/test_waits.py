@@ -312,7 +312,8 @@ def test_reasons_name_the_wait_and_the_command_that_decides(site: Site) -> None:
     with site.running() as running:
         run, gateway = start(running), running.gateway
         found = await_approval(running)
-        why = explain_job(gateway.ledger, found["job_id"], gateway.compiled, {})["why"]
+        now = gateway.clock.now()
+        why = explain_job(gateway.ledger, found["job_id"], gateway.compiled, {}, now=now)["why"]
         text = (
             f"it waits for the approval 'Pay?' since {found['created_at']}, until "
             f"{found['due_at']}; decide with `ductile approval approve {found['id']}` or `reject`"
