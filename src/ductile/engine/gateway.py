@@ -29,7 +29,8 @@ from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.recovery import last_boot, startup
 from ductile.engine.recovery.boot_record import begin_boot, end_boot
 from ductile.engine.recovery.cancel_requests import CancelRequestHandler
-from ductile.engine.recovery.cluster import ClusterMonitor
+from ductile.engine.recovery.cluster import ClusterMonitor, NodeHeartbeat
+from ductile.engine.recovery.lease import NodeLease
 from ductile.engine.recovery.node_record import refuse_taken_name
 from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
@@ -48,7 +49,7 @@ from ductile.runner.process_scan import kill_marked_processes
 from ductile.store import notices
 from ductile.store.access import audit
 from ductile.store.access.audit import AuditEntry
-from ductile.store.engines.open import open_ledger
+from ductile.store.engines.open import name_application, open_ledger
 from ductile.store.jobs.cancel_requests import REQUESTED
 
 LEDGER_TIMEOUT = 10.0
@@ -80,6 +81,8 @@ class Gateway(Services):
         """Whether this process starts nothing but what the gateway starts."""
         self._lock = InstanceLock(self.state_dir)
         self._dispatching: threading.Thread | None = None
+        self.lease: NodeLease | None = None
+        """None if no other node can use the ledger."""
         self._cancel_requests = CancelRequestHandler(
             self.boot,
             self.clock,
@@ -121,7 +124,12 @@ class Gateway(Services):
 
     def _open_ledger(self) -> None:
         state = self._loaded.settings.state
-        self.ledger = open_ledger(path=state.path, url=state.url, connections=self.workers + 4)
+        self.ledger = open_ledger(
+            path=state.path,
+            url=state.url,
+            connections=self.workers + 4,
+            application=name_application(self.boot, self.node),
+        )
         position = self.ledger.read(notices.last_position)
         self.notice_bus.start(position)
         self.notice_bus.subscribe(REQUESTED, self._cancel_requests.receive)
@@ -201,21 +209,40 @@ class Gateway(Services):
             **{name: worker.tick for name, worker in self.outbox_workers.items()},
         }
         if not self.is_only_writer:
-            ticks["nodes"] = ClusterMonitor(
+            ticks |= self._cluster_ticks()
+        return ticks
+
+    def _cluster_ticks(self) -> dict[str, Tick]:
+        """The loops of a node that shares its ledger."""
+        self.lease = NodeLease(self.clock, self._terminate_local_jobs, self._claim_again)
+        return {
+            "lease": self.lease.tick,
+            "nodes": NodeHeartbeat(
                 self.ledger,
                 self.boot,
-                lambda: self.compiled,
                 self.clock,
-                self.entropy,
+                self.lease,
                 self._terminate_local_jobs,
                 self._begin_again,
-            ).tick
-        return ticks
+            ).tick,
+            "takeover": ClusterMonitor(
+                self.ledger, self.boot, lambda: self.compiled, self.clock, self.entropy
+            ).tick,
+        }
+
+    def _claim_again(self) -> None:
+        """Wake the dispatcher after a time in which it could not claim."""
+        self.work_signal.notify_all()
+        self.work_signal.wake()
 
     def _begin_again(self) -> None:
         """Record this boot and node again, after other nodes have taken them for dead."""
         begin_boot(self.ledger, self.boot, self.clock.now())
         self.ledger.write(lambda tx: self.register_node(tx, self.compiled))
+
+    def may_claim(self) -> bool:
+        """Whether this node may start jobs now."""
+        return self.lease is None or self.lease.is_held()
 
     def _wake_outboxes(self) -> None:
         for name in self.outbox_workers:

@@ -16,9 +16,10 @@ import pytest
 
 from ductile.engine.config import manager
 from ductile.engine.gateway import LEASE_LOST_GRACE
-from ductile.engine.recovery import cluster, dead_nodes, startup
-from ductile.engine.recovery.cluster import CHECK_SECONDS, TERMINATE_AFTER, ClusterMonitor
+from ductile.engine.recovery import cluster, dead_nodes, lease, startup
+from ductile.engine.recovery.cluster import CHECK_SECONDS, ClusterMonitor, NodeHeartbeat
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
+from ductile.engine.recovery.lease import TERMINATE_AFTER, NodeLease
 from ductile.engine.recovery.node_record import make_registration
 from ductile.errors import LedgerBusy
 from ductile.operations import status
@@ -93,20 +94,16 @@ def end_session(url: str, boot: str) -> None:
 
 
 class MonitorHarness:
-    """The cluster monitor of one node."""
+    """The loops of one node."""
 
     def __init__(self, running: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
         self.clock, self.ledger, self.begun, self.terminations = clock, ledger, 0, 0
         compiled = running.gateway.compiled
-        self.monitor = ClusterMonitor(
-            ledger,
-            boot,
-            lambda: compiled,
-            clock,
-            CountingEntropy(),
-            self._count_termination,
-            self._count_begun,
+        self.lease = NodeLease(clock, self._count_termination, lambda: None)
+        self.heartbeat = NodeHeartbeat(
+            ledger, boot, clock, self.lease, self._count_termination, self._count_begun
         )
+        self.monitor = ClusterMonitor(ledger, boot, lambda: compiled, clock, CountingEntropy())
         now = clock.now()
         ledger.write(lambda tx: boots.begin_boot(tx, id=boot, pid=1, version="1", now=now))
         register = make_registration(boot, boot, is_only_node=False)
@@ -119,7 +116,12 @@ class MonitorHarness:
         self.begun += 1
 
     def tick(self) -> float:
-        return self.monitor.tick(self.clock.now())
+        now = self.clock.now()
+        try:
+            self.heartbeat.tick(now)
+        finally:
+            self.lease.tick(now)
+        return self.monitor.tick(now)
 
     def run(self, seconds: float) -> None:
         """Run the loop for this long on the fake clock."""
@@ -320,7 +322,8 @@ def test_node_without_its_lock_terminates_jobs_before_others_start_them(
 def test_jobs_of_a_disconnected_node_are_requeued_without_counting(
     node: Make, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "TERMINATE_AFTER", 0.0)
+    monkeypatch.setattr(lease, "TERMINATE_AFTER", 1.0)
+    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
     site = node("")
     gate = site.gate()
     site.plugin("work", gate.script() + OK)
@@ -328,8 +331,9 @@ def test_jobs_of_a_disconnected_node_are_requeued_without_counting(
         id = running.put("work")
         gate.arrived()
         with cut_off(running, url):
-            running.gateway.loops["nodes"].wake()
-            gate.arrived()
+            until(lambda: running.job(id)["status"] == "queued")
+            assert not running.gateway.may_claim()
+        gate.arrived()
         gate.open()
         assert running.ended(id)["status"] == "succeeded"
         job = running.job(id)
@@ -644,7 +648,10 @@ def why(running: Running, id: str) -> str | None:
     def work(tx: Tx) -> str | None:
         job = read.describe_job(tx, id)
         assert job is not None
-        [row] = status.with_reasons(tx, [job], gateway.compiled, gateway.unready, served=True)
+        now = gateway.clock.now()
+        [row] = status.with_reasons(
+            tx, [job], gateway.compiled, gateway.unready, served=True, now=now
+        )
         found: str | None = row["waits_for"]
         return found
 

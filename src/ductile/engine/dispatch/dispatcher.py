@@ -109,6 +109,8 @@ class DispatcherHost(WorkerContext, Protocol):
     ledger: Ledger
     work_signal: WorkSignal
 
+    def may_claim(self) -> bool: ...
+
     def settled(self, settlement: Settlement) -> None: ...
 
     def broken(self, error: LedgerBroken) -> None: ...
@@ -261,6 +263,9 @@ class Dispatcher:
     def _takes_jobs(self) -> bool:
         return self._claims and not self._host.stopping.is_set()
 
+    def _may_claim(self) -> bool:
+        return self._takes_jobs() and self._host.may_claim()
+
     def _wait(self) -> None:
         host, workers, now = self._host, self._workers, self._host.clock.monotonic()
         seconds = self._seconds_to_wait(now)
@@ -276,7 +281,7 @@ class Dispatcher:
             return 0.0
         if self._refused and not paused:
             return 0.0
-        can_claim = self._takes_jobs() and workers.idle > self._claiming and not paused
+        can_claim = self._may_claim() and workers.idle > self._claiming and not paused
         if can_claim and (workers.freed or not self._host.work_signal.arm()):
             return 0.0
         return TICK if workers.has_attempts or paused else -1.0
@@ -293,7 +298,7 @@ class Dispatcher:
         if now >= self._resume_at:
             settling += self._refused
             self._refused = []
-            if self._takes_jobs():
+            if self._may_claim():
                 claims, prefetch = self._demand()
         if not settling and not claims:
             return

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ductile.store.engines.api import Ledger, Tx
 
 LOST_AFTER = timedelta(seconds=15)
 """A boot whose lock has been free for this long is dead; its work is started again."""
+FENCE_AFTER = LOST_AFTER
+"""The sessions of a node that has not renewed its row for this long are ended."""
 MIN_CHECKS = 3
 """Minimum number of checks over that time; one check counts for at most its share."""
 
 Id = TypeVar("Id")
+NodeRow = Mapping[str, Any]
+"""A row of `nodes.list_nodes`."""
 Release = Callable[[Tx, str, Id | None], int]
 """Makes the claims of a boot, or one of them, due again; returns how many."""
 
@@ -40,6 +44,35 @@ class MissingBoots:
             if self._ledger.boot_is_dead(boot):
                 self._missing_for[boot] = before[boot] + counts if boot in before else timedelta(0)
         return [boot for boot, missing in self._missing_for.items() if missing >= LOST_AFTER]
+
+
+class StaleNodes:
+    """Registered nodes that do not renew their rows, and for how long that has been observed.
+
+    Two clocks have to agree: the database's, by which the row is old, and this node's, by which it
+    has seen no renewal although the database answered. After a database outage all rows are old.
+    """
+
+    def __init__(self) -> None:
+        self._unchanged_for: dict[str, tuple[str, timedelta]] = {}
+        self._checked_at: datetime | None = None
+
+    def find_stale(self, rows: Iterable[NodeRow], now: datetime) -> list[NodeRow]:
+        """The rows that were not renewed for `FENCE_AFTER`, except those of stopped nodes."""
+        since = timedelta(0) if self._checked_at is None else now - self._checked_at
+        counts = min(max(since, timedelta(0)), FENCE_AFTER / MIN_CHECKS)
+        self._checked_at = now
+        before, self._unchanged_for = self._unchanged_for, {}
+        stale = []
+        for row in rows:
+            if row["stopped_at"] is not None:
+                continue
+            seen_at, unchanged = before.get(row["boot"], ("", timedelta(0)))
+            unchanged = unchanged + counts if seen_at == row["seen_at"] else timedelta(0)
+            self._unchanged_for[row["boot"]] = (row["seen_at"], unchanged)
+            if min(unchanged, timedelta(seconds=row["seconds_since_seen"])) >= FENCE_AFTER:
+                stale.append(row)
+        return stale
 
 
 class AbandonedClaims(Generic[Id]):

@@ -175,6 +175,9 @@ class Ledger(Protocol):
     def boot_is_dead(self, boot: str) -> bool:
         """Whether no living gateway holds this boot id."""
 
+    def end_sessions(self, boot: str) -> int:
+        """End the database sessions of another node that does not answer; returns how many."""
+
     def vacuum(self) -> bool:
         """Return a little free space to the file system; whether there is more."""
 

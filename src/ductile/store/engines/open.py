@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ductile.errors import LedgerError, NotFound
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.engines.sqlite_file import refuse_lost_database
 
+PROGRAM = "ductile"
+
+
+def name_application(boot: str, node: str = "") -> str:
+    """The `application_name` of a node's sessions, which shows the node to people and its boot to
+    nodes that end them."""
+    return f"{PROGRAM} {boot[:8]} {node}"
+
 
 def open_ledger(
-    *, path: Path | None, url: str | None, read_only: bool = False, connections: int = 8
+    *,
+    path: Path | None,
+    url: str | None,
+    read_only: bool = False,
+    connections: int = 8,
+    application: str = PROGRAM,
 ) -> Ledger:
-    """Start and migrate the ledger; with `read_only` it is neither created nor migrated."""
+    """Start and migrate the ledger; with `read_only` it is neither created nor migrated.
+
+    `application` names the sessions of a database server.
+    """
     if url is not None:
-        ledger: Ledger = _postgres_ledger(url, read_only=read_only, connections=connections)
+        ledger: Ledger = _postgres_ledger(
+            url, read_only=read_only, connections=connections, application=application
+        )
     elif path is None:
         raise LedgerError("the configuration names no ledger; set state.path or state.url")
     elif read_only and not path.exists():
@@ -31,11 +50,11 @@ def open_ledger(
     return ledger
 
 
-def _postgres_ledger(url: str, *, read_only: bool, connections: int) -> Ledger:
+def _postgres_ledger(url: str, **options: Any) -> Ledger:
     try:
         from ductile.store.engines.postgres import PostgresLedger
     except ImportError as error:
         raise LedgerError(
             "state.url needs the PostgreSQL driver: pip install 'psycopg[binary,pool]'"
         ) from error
-    return PostgresLedger(url, read_only=read_only, connections=connections)
+    return PostgresLedger(url, **options)

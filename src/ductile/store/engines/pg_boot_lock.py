@@ -17,11 +17,13 @@ from ductile.errors import LedgerBusy
 from ductile.store.engines.pg_connection import (
     CONNECT_TIMEOUT,
     Session,
-    abort_connection,
     set_server_keepalives,
 )
+from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 
 POOL_TIMEOUT = 1.0
+ANSWER_TIMEOUT = 2.0
+"""Seconds for one statement on this session. A node must prove that it is alive within eight."""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
 Pool = ConnectionPool[Session]
@@ -30,8 +32,11 @@ Pool = ConnectionPool[Session]
 class BootLock:
     """Holds the locks of boot ids. Thread-safe."""
 
-    def __init__(self, address: str, pool: Pool, key: Callable[[str], str]) -> None:
+    def __init__(
+        self, address: str, pool: Pool, key: Callable[[str], str], deadlines: ConnectionDeadlines
+    ) -> None:
         self._address, self._pool, self._key = address, pool, key
+        self._deadlines = deadlines
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._is_pooled = False
@@ -56,23 +61,21 @@ class BootLock:
                 self._drop_session()
                 raise LedgerBusy(f"cannot hold the lock of this boot: {error}") from error
 
-    def abort(self) -> None:
-        """End a call that waits for the server. Takes no lock, because that call holds it."""
-        session = self._session
-        if session is not None:
-            abort_connection(session)
-
     def close(self) -> None:
         with self._lock:
             if self._session is not None:
                 # The server ends a session some time after its connection; this is immediate.
-                with contextlib.suppress(psycopg.Error):
+                with (
+                    contextlib.suppress(psycopg.Error),
+                    self._deadlines.limit(self._session, ANSWER_TIMEOUT),
+                ):
                     self._session.execute("SELECT pg_advisory_unlock_all()")
             self._drop_session()
 
     def _answers(self, session: Session) -> bool:
         try:
-            session.execute("SELECT 1")
+            with self._deadlines.limit(session, ANSWER_TIMEOUT):
+                session.execute("SELECT 1")
         except psycopg.Error:
             return False
         return True
@@ -81,7 +84,8 @@ class BootLock:
         if self._session is None:
             self._session, self._is_pooled = self._connect()
         for boot in self._wanted - self._held:
-            row = self._session.execute(_TRY_LOCK, (self._key(boot),)).fetchone()
+            with self._deadlines.limit(self._session, ANSWER_TIMEOUT):
+                row = self._session.execute(_TRY_LOCK, (self._key(boot),)).fetchone()
             if not (row and row[0]):
                 raise LedgerBusy("another session holds this boot")
             self._held.add(boot)
@@ -104,7 +108,8 @@ class BootLock:
             pooled.autocommit = True
             return pooled, True
         try:
-            set_server_keepalives(session)
+            with self._deadlines.limit(session, ANSWER_TIMEOUT):
+                set_server_keepalives(session)
         except psycopg.Error:
             session.close()
             raise

@@ -9,32 +9,51 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool
+from psycopg_pool.pool import AddConnection, MaintenanceTask
 
 from ductile.errors import LedgerError
 
 CONNECT_TIMEOUT = 3
+RECONNECT_SECONDS = 1.0
+NEVER_GIVE_UP = 10 * 366 * 86_400.0
+"""Seconds for which the pool tries to replace a lost connection."""
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 3, 2, 3
 """Seconds of silence, seconds between probes, and probes: a peer counts as lost after nine
 seconds."""
 USER_TIMEOUT_MS = (KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT) * 1000
 """Milliseconds after which unacknowledged data ends a connection."""
+IDLE_IN_TRANSACTION_MS = 30_000
+"""Milliseconds after which the server ends the transaction, and with it the row locks, of a node
+that was frozen between two statements."""
 _SET_SERVER_KEEPALIVES = """
 SELECT set_config('tcp_keepalives_idle', %s, false),
        set_config('tcp_keepalives_interval', %s, false),
        set_config('tcp_keepalives_count', %s, false),
-       set_config('tcp_user_timeout', %s, false)
+       set_config('tcp_user_timeout', %s, false),
+       set_config('idle_in_transaction_session_timeout', %s, false)
 """
 
 Session = psycopg.Connection[tuple[Any, ...]]
 
 
-def with_keepalives(url: str) -> str:
-    """The address with our keepalive settings, except those that it sets itself."""
-    ours = {
+class SteadyPool(ConnectionPool[Session]):
+    """A pool that tries to reconnect every second, however long the server was away."""
+
+    def schedule_task(self, task: MaintenanceTask, delay: float) -> None:
+        longest = RECONNECT_SECONDS if isinstance(task, AddConnection) else delay
+        super().schedule_task(task, min(delay, longest))
+
+
+def with_keepalives(url: str, application: str = "ductile") -> str:
+    """The address with our keepalive settings and application name, except where it sets them."""
+    ours: dict[str, str | int] = {
+        "application_name": application,
         "keepalives_idle": KEEPALIVE_IDLE,
         "keepalives_interval": KEEPALIVE_INTERVAL,
         "keepalives_count": KEEPALIVE_COUNT,
         "tcp_user_timeout": USER_TIMEOUT_MS,
+        "connect_timeout": CONNECT_TIMEOUT,
     }
     try:
         return make_conninfo("", **{**ours, **conninfo_to_dict(url)})
@@ -49,8 +68,8 @@ def set_server_keepalives(session: Session) -> None:
     Without this the server keeps the session's locks, row locks included, for two hours.
     """
     idle, interval, count = KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT
-    values = (str(idle), str(interval), str(count), str(USER_TIMEOUT_MS))
-    session.execute(_SET_SERVER_KEEPALIVES, values)
+    values = (idle, interval, count, USER_TIMEOUT_MS, IDLE_IN_TRANSACTION_MS)
+    session.execute(_SET_SERVER_KEEPALIVES, tuple(map(str, values)))
     if not session.autocommit:
         session.commit()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import psycopg
 
 from ductile.store.engines.pg_connection import abort_connection
+from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 
 _NOTIFY, _LISTEN = "NOTIFY ductile_notices", "LISTEN ductile_notices"
 SEND_INTERVAL = 0.01
@@ -20,6 +21,8 @@ SEND_INTERVAL = 0.01
 SHORT_POLL = 0.05
 POLL = 1.0
 RECONNECT = 1.0
+ANSWER_TIMEOUT = 5.0
+"""Seconds for one statement."""
 
 
 class PgNotifier:
@@ -28,8 +31,8 @@ class PgNotifier:
     `look` returns whether it wants to be called again soon.
     """
 
-    def __init__(self, url: str, look: Callable[[], bool]) -> None:
-        self._url, self._look = url, look
+    def __init__(self, url: str, look: Callable[[], bool], deadlines: ConnectionDeadlines) -> None:
+        self._url, self._look, self._deadlines = url, look, deadlines
         self._posted, self._ended = threading.Event(), threading.Event()
         self._connections: list[psycopg.Connection] = []
         self._threads = [
@@ -76,13 +79,16 @@ class PgNotifier:
         while not self._ended.is_set():
             self._posted.wait()
             self._posted.clear()
-            connection.execute(_NOTIFY)
+            with self._deadlines.limit(connection, ANSWER_TIMEOUT):
+                connection.execute(_NOTIFY)
             self._ended.wait(SEND_INTERVAL)
         # Wakes this node's own receiving thread, so that it ends.
-        connection.execute(_NOTIFY)
+        with self._deadlines.limit(connection, ANSWER_TIMEOUT):
+            connection.execute(_NOTIFY)
 
     def _receive(self, connection: psycopg.Connection) -> None:
-        connection.execute(_LISTEN)
+        with self._deadlines.limit(connection, ANSWER_TIMEOUT):
+            connection.execute(_LISTEN)
         while not self._ended.is_set():
             wait = SHORT_POLL if self._look() else POLL
             for _ in connection.notifies(timeout=wait, stop_after=1):

@@ -17,20 +17,22 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors
 from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool
 
 from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store.engines import queries
 from ductile.store.engines.api import Done, Effects, Listener, Row, StoredNotice, Work
 from ductile.store.engines.migrate import migrate
+from ductile.store.engines.open import name_application
 from ductile.store.engines.pg_boot_lock import BootLock
 from ductile.store.engines.pg_connection import (
     CONNECT_TIMEOUT,
-    abort_connection,
+    NEVER_GIVE_UP,
+    SteadyPool,
     set_server_keepalives,
     with_keepalives,
 )
+from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 from ductile.store.engines.pg_notify import PgNotifier
 from ductile.store.engines.pg_schema import PostgresSchema
 from ductile.store.engines.write_queue import notify_listeners
@@ -40,8 +42,19 @@ TRIES = 20
 """Attempts at a transaction that ends in a deadlock or a lost race, before the caller gets it."""
 OPEN_TIMEOUT = 10.0
 """Seconds that a server which starts at the same time has to come up."""
+CALL_TIMEOUT, READ_ONLY_TIMEOUT = 20.0, 3600.0
+"""Seconds that one transaction may take; a command that only reads may check all rows."""
 COMMIT_CHECK_TIMEOUT, COMMIT_CHECK_INTERVAL = 20.0, 0.1
 """Seconds for which a lost commit is looked up, and between two look-ups."""
+END_SESSIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND (
+  starts_with(application_name, %(application)s)
+  OR pid IN (SELECT pid FROM pg_locks
+             WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+               AND (CAST(classid AS bigint) << 32) | CAST(objid AS bigint)
+                   = hashtextextended(%(key)s, 0)))
+"""
 RESET_RESTORED_NOTICES = """
 UPDATE notices SET xact = 0
 WHERE xact >= CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)
@@ -98,27 +111,36 @@ class PostgresLedger:
     batch_size = 1
     """Each statement is a round trip: several transactions run at the same time instead."""
 
-    def __init__(self, url: str, *, connections: int = 8, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 8,
+        read_only: bool = False,
+        application: str = "ductile",
+    ) -> None:
         self.url = url
         self._read_only = read_only
-        self._address = with_keepalives(url)
-        self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
+        self._address = with_keepalives(url, application)
+        self._pool = SteadyPool(
             self._address,
             min_size=1,
             max_size=connections,
             open=False,
             timeout=10.0,
+            reconnect_timeout=NEVER_GIVE_UP,
             configure=set_server_keepalives,
         )
+        # One connection that does not answer makes all of them suspect.
+        self._deadlines = ConnectionDeadlines(self._pool.drain)
         self._submitters = concurrent.futures.ThreadPoolExecutor(
             connections, thread_name_prefix="ledger"
         )
         self._listeners: list[Listener] = []
         self._announcing = threading.Lock()
-        self._boots = BootLock(self._address, self._pool, _boot_key)
+        self._boots = BootLock(self._address, self._pool, _boot_key, self._deadlines)
         self._commits = 0
         self._closed = False
-        self._lent: set[psycopg.Connection[Row]] = set()
         self._is_aborted = False
         self._notifier: PgNotifier | None = None
 
@@ -174,12 +196,10 @@ class PostgresLedger:
     def _connection(self) -> Iterator[psycopg.Connection[Row]]:
         self._check_aborted()
         with _translating_errors(), self._pool.connection() as connection:
-            self._lent.add(connection)
-            try:
+            limit = READ_ONLY_TIMEOUT if self._read_only else CALL_TIMEOUT
+            with self._deadlines.limit(connection, limit):
                 self._check_aborted()
                 yield connection
-            finally:
-                self._lent.discard(connection)
 
     def _check_aborted(self) -> None:
         if self._is_aborted:
@@ -242,7 +262,7 @@ class PostgresLedger:
         self._listeners.append(listener)
 
     def watch_notices(self, look: Callable[[], bool]) -> bool:
-        self._notifier = PgNotifier(self._address, look)
+        self._notifier = PgNotifier(self._address, look, self._deadlines)
         self._notifier.start()
         return True
 
@@ -258,6 +278,20 @@ class PostgresLedger:
             ).fetchone()
             connection.rollback()
             return bool(row and row[0])
+
+    def end_sessions(self, boot: str) -> int:
+        """End the sessions of a node that does not answer, so that its lock becomes free."""
+        values = {"key": _boot_key(boot), "application": name_application(boot)}
+        try:
+            with self._connection() as connection:
+                count = len(connection.execute(END_SESSIONS, values).fetchall())
+                connection.commit()
+        except errors.InsufficientPrivilege as error:
+            raise LedgerError(
+                "the database user may not end the sessions of another node; let all nodes use "
+                f"the same user, or grant pg_signal_backend: {error}"
+            ) from error
+        return count
 
     def vacuum(self) -> bool:
         """Does nothing: the server vacuums by itself."""
@@ -290,9 +324,7 @@ class PostgresLedger:
 
     def abort_connections(self) -> None:
         self._is_aborted = True
-        for connection in list(self._lent):
-            abort_connection(connection)
-        self._boots.abort()
+        self._deadlines.abort_all()
         if self._notifier is not None:
             self._notifier.abort()
 
@@ -306,6 +338,7 @@ class PostgresLedger:
         self._boots.close()
         # After an abort, threads that still try to connect are not waited for.
         self._pool.close(timeout=0.0 if self._is_aborted else 5.0)
+        self._deadlines.close()
 
 
 @contextmanager

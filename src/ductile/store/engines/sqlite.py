@@ -221,6 +221,9 @@ class SqliteLedger:
     def boot_is_dead(self, boot: str) -> bool:  # noqa: ARG002
         return True
 
+    def end_sessions(self, boot: str) -> int:  # noqa: ARG002
+        return 0
+
     def vacuum(self) -> bool:
         return self.write(_vacuum)
 
