@@ -15,6 +15,7 @@ NAMES = (
     "throughput",
     "latency",
     "claim",
+    "job_lists",
     "routing",
     "hops",
     "webhooks",

@@ -25,7 +25,7 @@ def is_refusal(reason: str | None) -> bool:
 
 def print_jobs(rows: list[Row], *, empty: str) -> None:
     output.print_table(
-        ("job", "plugin", "command", "status", "attempt", "created", "note"),
+        ("job", "plugin", "command", "status", "attempt", "created", "pipeline", "note"),
         (
             (
                 row["job_id"],
@@ -34,6 +34,7 @@ def print_jobs(rows: list[Row], *, empty: str) -> None:
                 row["status"],
                 f"{row['attempt']}/{row['max_attempts']}",
                 output.format_time(row["created_at"]),
+                f"{row['pipeline']}/{row['step_path']}" if row["pipeline"] else None,
                 job_note(row),
             )
             for row in rows

@@ -62,6 +62,13 @@ def check_plugin(api: GatewayApi, name: str | None) -> None:
         raise unknown_plugin(name, known)
 
 
+def check_pipeline(api: GatewayApi, name: str | None) -> None:
+    """Raise `UsageError` for a pipeline that is not configured."""
+    known = [] if name is None else [row["name"] for row in api.get("/pipelines")["pipelines"]]
+    if name is not None and name not in known:
+        raise UsageError(f"unknown pipeline {name!r}{did_you_mean(name, known)}", pipeline=name)
+
+
 def unknown_plugin(name: str, known: Iterable[str]) -> UsageError:
     """Return the error for a plugin that is not loaded; a bundled one gets the lines to add."""
     from ductile.config import bundled

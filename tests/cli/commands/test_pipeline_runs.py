@@ -34,6 +34,20 @@ def test_runs_are_listed_shown_and_retried(flow: CliRunner) -> None:
         assert (again.code, again.json["code"]) == (1, "refused")
 
 
+def test_job_list_shows_and_filters_by_pipeline(flow: CliRunner) -> None:
+    with flow.gateway():
+        assert flow("run", "mark").code == 0
+        assert flow("pipeline", "run", "chain", "--payload", '{"name": "x"}').code == 0
+        steps = flow("job", "list", "--pipeline", "chain", "--json").json["jobs"]
+        assert {job["pipeline"] for job in steps} == {"chain"}
+        lines = flow("job", "list").out.splitlines()
+        assert "PIPELINE" in lines[0]
+        assert "chain/two" in lines[1]
+        assert flow("job", "list", "--until", "1h").out == "no jobs\n"
+        unknown = flow("job", "list", "--pipeline", "chian", "--json")
+        assert (unknown.code, "chain" in unknown.json["error"]) == (2, True)
+
+
 def test_run_is_cancelled(flow: CliRunner) -> None:
     with flow.gateway():
         started = flow("pipeline", "run", "slowly", "--async", "--json").json

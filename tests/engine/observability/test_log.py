@@ -18,6 +18,7 @@ from ductile import log
 from ductile.core.values.redact import Redactor
 from ductile.engine.workspaces import Workspaces
 from ductile.log import configure, logger
+from ductile.store.jobs.read import JobFilter, list_jobs
 from tests.engine.site import OK, Site
 from tests.waiting import WAIT_LIMIT, until
 
@@ -390,13 +391,6 @@ def test_event_without_consumer_is_logged_at_debug(site: Site, out: Output) -> N
     }
 
 
-JOBS_OF_SINK = {
-    **dict.fromkeys(("status", "command", "submitted_by", "since", "before")),
-    "plugin": "sink",
-    "limit": 10,
-}
-
-
 @pytest.mark.parametrize("to", ["route", "pipeline"])
 def test_deduplicated_event_is_logged_at_info(site: Site, out: Output, to: str) -> None:
     site.settings["service"]["log_level"] = "info"
@@ -408,7 +402,8 @@ def test_deduplicated_event_is_logged_at_info(site: Site, out: Output, to: str) 
     site.plugin("sink", OK)
     with site.running() as running:
         running.run("source")
-        [sink] = running.gateway.ledger.read(lambda tx: tx.dicts("jobs", **JOBS_OF_SINK))
+        wanted = JobFilter(plugin="sink")
+        [sink] = running.gateway.ledger.read(lambda tx: list_jobs(tx, wanted, limit=10))
         running.ended(sink["id"])
         running.run("source")
     [line] = find_lines(out, "deduplicated")

@@ -12,11 +12,10 @@ import pytest
 
 from ductile.core.values.redact import Redactor
 from ductile.http.responses import JsonResponse
+from ductile.store.jobs.read import JobFilter, list_jobs
 from tests.engine.site import OK, Site
 from tests.http.harness import allow_long_waits
 from tests.waiting import WAIT_LIMIT, until
-
-JOBS = dict.fromkeys(("status", "plugin", "command", "submitted_by", "since", "before"))
 
 
 @pytest.fixture
@@ -350,6 +349,25 @@ def test_jobs_are_filtered(site: Site, serve) -> None:
     assert served.get("/jobs?plugin=nosuch").json["jobs"] == []
 
 
+def test_jobs_are_filtered_by_pipeline_and_time(site: Site, serve) -> None:
+    site.plugin("echo", OK)
+    step = {"id": "only", "uses": "echo"}
+    site.settings["pipelines"] = [{"name": "deploy", "on": "deploy.go", "steps": [step]}]
+    served = serve()
+    first, second = many(served, 2)
+    step_job = served.post("/pipeline/deploy", {"payload": {}}).json["job_id"]
+    assert listed(served, "pipeline=deploy") == [step_job]
+    assert listed(served, "pipeline=nosuch") == []
+    made = served.get(f"/job/{second}").json["created_at"]
+    assert listed(served, f"until={made}") == [first]
+    assert listed(served, f"since={made}&plugin=echo") == [step_job, second]
+    error(served.get("/jobs?until=tomorrow"), 400, "usage")
+
+
+def listed(served, query: str) -> list[str]:
+    return [job["job_id"] for job in served.get(f"/jobs?{query}").json["jobs"]]
+
+
 def test_attempts_are_filtered_by_time_text_and_status(site: Site, serve) -> None:
     site.plugin("echo", OK)
     site.plugin("other", "echo No route to host >&2; exit 78")
@@ -535,12 +553,10 @@ def test_large_responses_are_encoded_and_redacted_off_the_event_loop(
 
 def test_job_lists_do_not_read_payloads(site: Site, served) -> None:
     [id] = many(served, 1)
-    for query, more in (("jobs", JOBS), ("pending_jobs", {})):
-        rows = served.running.gateway.ledger.read(
-            lambda tx, query=query, more=more: tx.dicts(query, limit=10, **more)
-        )
-        assert all("payload" not in row for row in rows)
-    assert served.get("/jobs").json["jobs"][0]["job_id"] == id
+    queue = served.running.gateway.ledger.read(lambda tx: tx.dicts("pending_jobs", limit=10))
+    assert all("payload" not in row for row in queue)
+    [job] = served.running.gateway.ledger.read(lambda tx: list_jobs(tx, JobFilter(), limit=10))
+    assert (job["id"], "payload" in job) == (id, False)
 
 
 # Dry runs

@@ -21,8 +21,10 @@ from ductile.cli.display import (
 )
 from ductile.cli.explain import explain_jobs, explain_steps, fold_graph, hide_switches
 from ductile.cli.options import (
+    PIPELINE,
     PLUGIN,
     STATUS,
+    check_pipeline,
     check_plugin,
     limit_option,
     parse_since,
@@ -48,9 +50,13 @@ def _post(context: CommandContext, typed_id: str, verb: str, body: Row | None = 
 @job.read("list")
 @click.option("--status", type=STATUS, help="Show only jobs in this state.")
 @click.option("--plugin", type=PLUGIN, help="Show only jobs of this plugin.")
+@click.option("--pipeline", type=PIPELINE, help="Show only steps of this pipeline.")
 @click.option("--command", help="Show only jobs of this command.")
 @click.option(
     "--since", metavar="T", type=parse_since, help="Show only jobs created since T (1h, a time)."
+)
+@click.option(
+    "--until", metavar="T", type=parse_since, help="Show only jobs created before T (1h, a time)."
 )
 @limit_option()
 @click.option("--before", metavar="CURSOR", help="Continue from this cursor.")
@@ -60,7 +66,9 @@ def listing(context: CommandContext, **filters: Any) -> None:
         page = api.get("/jobs", **filters)
         if not page["jobs"]:
             check_plugin(api, filters["plugin"])
-    context.show(page, lambda page: _show_page(page, switches=filters["plugin"] is not None))
+            check_pipeline(api, filters["pipeline"])
+    switches = filters["plugin"] is not None
+    context.show(page, lambda page: _show_page(page, switches=switches))
 
 
 def _show_page(page: Row, *, switches: bool) -> None:

@@ -110,7 +110,9 @@ class JobFilterQuery(PageQuery):
 
 
 class JobListQuery(JobFilterQuery):
+    pipeline: Text = Field(None, description="Jobs that are steps of this pipeline.")
     since: Time = Field(None, description="Jobs that were created at this time or later.")
+    until: Time = Field(None, description="Jobs that were created before this time.")
 
 
 class JobLogQuery(JobFilterQuery):

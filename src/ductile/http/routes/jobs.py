@@ -41,7 +41,7 @@ from ductile.operations.why import explain_job
 from ductile.store.jobs import attempts, enqueue, read
 from ductile.store.jobs.attempts import AttemptFilter
 from ductile.store.jobs.enqueue import Enqueued
-from ductile.store.jobs.read import count_jobs
+from ductile.store.jobs.read import JobFilter, count_jobs
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody, BulkBody, ReplayBody, TriggerBody
@@ -196,16 +196,18 @@ async def explain(request: Request) -> Response:
 async def list_jobs(request: Request, query: JobListQuery) -> Response:
     """`GET /jobs`: List jobs, newest first."""
     services = services_of(request)
-    filters = {
-        "status": value_of(query.status),
-        "plugin": query.plugin,
-        "command": query.command,
-        "submitted_by": value_of(query.submitted_by),
-        "since": None if query.since is None else to_text(query.since),
-        "before": query.before or None,
-        "limit": query.limit + 1,
-    }
-    found = await asyncio.to_thread(job_list.list_jobs, services, "jobs", **filters)
+    wanted = JobFilter(
+        status=query.status,
+        plugin=query.plugin,
+        pipeline=query.pipeline,
+        command=query.command,
+        submitted_by=query.submitted_by,
+        since=query.since,
+        until=query.until,
+    )
+    found = await asyncio.to_thread(
+        job_list.list_jobs, services, wanted, before=query.before or None, limit=query.limit + 1
+    )
     rows, cursor = split_page(found, query.limit, "seq")
     return await build_response(services, lambda: {"jobs": _summaries(rows), "cursor": cursor})
 
@@ -230,7 +232,7 @@ async def list_ids(request: Request, query: JobIdQuery) -> Response:
 async def list_queue(request: Request, query: QueueQuery) -> Response:
     """`GET /queue`: List running and queued jobs in the order of the queue."""
     services = services_of(request)
-    rows = await asyncio.to_thread(job_list.list_jobs, services, "pending_jobs", limit=query.limit)
+    rows = await asyncio.to_thread(job_list.list_pending, services, query.limit)
     queued, running = await asyncio.to_thread(count_jobs, services.ledger)
     return JsonResponse({"queue_depth": queued, "running": running, "jobs": _summaries(rows)})
 

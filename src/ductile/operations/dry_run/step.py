@@ -33,7 +33,8 @@ from ductile.operations.dry_run.pipeline import (
 from ductile.operations.dry_run.sandbox import files_below, sandbox
 from ductile.operations.job_tree import added
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import plugin_state
+from ductile.store.jobs import plugin_state, read
+from ductile.store.jobs.read import JobFilter
 
 PAGE, MOST_PAGES = 1000, 50
 """Limits of the search for the newest job of a step."""
@@ -77,10 +78,10 @@ def step(gateway: Services, pipeline: Pipeline, path: str, job_id: str | None) -
 
 def _newest(tx: Tx, node: Node) -> str:
     """The newest job of this step."""
+    wanted = JobFilter(plugin=node.plugin, command=node.command)
     before, among = None, ""
     for _ in range(MOST_PAGES):
-        asked = {"plugin": node.plugin, "command": node.command, "before": before, "limit": PAGE}
-        rows = tx.dicts("jobs", status=None, submitted_by=None, since=None, **asked)
+        rows = read.list_jobs(tx, wanted, before=before, limit=PAGE)
         for row in rows:
             if (row["pipeline"], row["step_path"]) == (node.pipeline, node.path):
                 return str(row["id"])

@@ -11,8 +11,9 @@ from ductile.errors import NotFound
 from ductile.model import JobStatus
 from ductile.operations import status
 from ductile.operations.reports.step_input import describe_with
-from ductile.store.engines.api import Tx
+from ductile.store.engines.api import Tx, Work
 from ductile.store.jobs import read
+from ductile.store.jobs.read import JobFilter
 
 
 def read_job(services: Services, job_id: str) -> dict[str, Any]:
@@ -30,11 +31,20 @@ def read_job(services: Services, job_id: str) -> dict[str, Any]:
     return _with_progress(services, found)[0]
 
 
-def list_jobs(services: Services, query: str, **filters: Any) -> list[dict[str, Any]]:
-    """Return the rows of a query that lists jobs, each with the reason why it waits."""
-    rows = services.ledger.read(
-        lambda tx: _explain_waiting(services, tx, tx.dicts(query, **filters))
-    )
+def list_jobs(
+    services: Services, wanted: JobFilter, *, before: int | None, limit: int
+) -> list[dict[str, Any]]:
+    """Return a page of jobs, newest first, each with the reason why it waits."""
+    return _list_rows(services, lambda tx: read.list_jobs(tx, wanted, before=before, limit=limit))
+
+
+def list_pending(services: Services, limit: int) -> list[dict[str, Any]]:
+    """Return queued and running jobs in the order of the queue, as `list_jobs` does."""
+    return _list_rows(services, lambda tx: tx.dicts("pending_jobs", limit=limit))
+
+
+def _list_rows(services: Services, find: Work[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    rows = services.ledger.read(lambda tx: _explain_waiting(services, tx, find(tx)))
     return _with_progress(services, rows)
 
 
@@ -82,7 +92,7 @@ def describe_job(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
 
 
 def summarize_job(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of `list_jobs` as callers see it."""
+    """Return a row of `list_jobs` or `list_pending` as callers see it."""
     return {"job_id": row["id"], **_without(row, "id", "seq")}
 
 

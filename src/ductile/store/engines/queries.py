@@ -35,6 +35,19 @@ SHARED: Mapping[str, str] = {
       FROM scopes s JOIN around ON s.id = around.parent_id)
     SELECT 1 FROM around WHERE around.status = 'open'""",
     "never": f"'{NEVER}'",
+    # A filter that is NULL is not applied.
+    "job_filter": """
+    (CAST(:status AS TEXT) IS NULL OR status = :status)
+    AND (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
+    AND (CAST(:pipeline AS TEXT) IS NULL OR pipeline = :pipeline)
+    AND (CAST(:command AS TEXT) IS NULL OR command = :command)
+    AND (CAST(:submitted_by AS TEXT) IS NULL OR submitted_by = :submitted_by)""",
+    # From `since` to before (`at`, `before`), which is the end of the period or a cursor.
+    "job_page": """
+    created_at >= :since AND (created_at, seq) < (:at, :before) AND @job_filter@
+    ORDER BY created_at DESC, seq DESC LIMIT :limit""",
+    # The condition of the indexes on jobs that ended otherwise, which are few.
+    "without_success": "status <> 'queued' AND status <> 'running' AND status <> 'succeeded'",
 }
 """Fragments that are the same on both engines."""
 
@@ -46,6 +59,8 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
         "key": "TEXT",
         "real": "REAL",
         "big": "INTEGER",
+        # Between a table and an index: without statistics SQLite may take another index.
+        "by_index": "INDEXED BY",
         # There is one writer, so that no lock is needed.
         "skip_locked": "",
         "for_update": "",
@@ -79,6 +94,8 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
         "key": 'TEXT COLLATE "C"',
         "real": "DOUBLE PRECISION",
         "big": "BIGINT",
+        # PostgreSQL chooses by its statistics: here the name of the index is only an alias.
+        "by_index": "AS",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "for_update": "FOR UPDATE",
         "waits": (

@@ -9,13 +9,16 @@ from typing import Any
 
 import orjson
 
+from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, to_text
 from ductile.core.jobs.limits import document
-from ductile.model import Job, JobStatus
+from ductile.model import Job, JobStatus, SubmittedBy
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.queries import JOB, NEVER
 
 _PAYLOAD, _STATUS, _CREATED_AT = map(JOB.index, ("payload", "status", "created_at"))
+_LATEST, _LAST_SEQ = "~", 2**63 - 1
+"""Beyond every time and number of a job."""
 _MOMENTS = tuple(map(JOB.index, ("started_at", "completed_at", "next_retry_at")))
 
 
@@ -87,6 +90,62 @@ def _job_of_log(job_id: str, attempt: dict[str, Any]) -> dict[str, Any]:
     left_out = ("job_id", "result", "logs", "stdout")
     job = {key: value for key, value in attempt.items() if key not in left_out}
     return {**job, "id": job_id, "pruned": True}
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs a list has; a filter that is None is not applied."""
+
+    status: JobStatus | None = None
+    plugin: str | None = None
+    pipeline: str | None = None
+    command: str | None = None
+    submitted_by: SubmittedBy | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def list_jobs(
+    tx: Tx, wanted: JobFilter, *, before: int | None = None, limit: int
+) -> list[dict[str, Any]]:
+    """The newest matching jobs, without payloads. `before` is the `seq` of the last job of the
+    previous page."""
+    query = _query_for(wanted)
+    at, number = (_LATEST if wanted.until is None else to_text(wanted.until)), 0
+    if query == "jobs_queued":
+        number = _LAST_SEQ if before is None else before
+    elif before is not None:
+        row = tx.one("created_at_of_seq", seq=before)
+        at, number = min((at, number), ("" if row is None else row[0], before))
+    return tx.dicts(
+        query,
+        status=wanted.status,
+        plugin=wanted.plugin,
+        pipeline=wanted.pipeline,
+        command=wanted.command,
+        submitted_by=wanted.submitted_by,
+        since="" if wanted.since is None else to_text(wanted.since),
+        at=at,
+        before=number,
+        limit=limit,
+    )
+
+
+def _query_for(wanted: JobFilter) -> str:
+    """The query whose index fits the filters: of the others it reads every row on its way."""
+    if wanted.status is JobStatus.QUEUED:
+        return "jobs_queued"
+    if wanted.status is JobStatus.RUNNING:
+        return "jobs_running"
+    query = "jobs"
+    if wanted.pipeline is not None:
+        query = "jobs_of_pipeline"
+    elif wanted.plugin is not None:
+        query = "jobs_of_plugin"
+    # Of most ledgers nearly every job has succeeded, so that this state needs no index.
+    if wanted.status in (None, JobStatus.SUCCEEDED):
+        return query
+    return f"{query}_without_success"
 
 
 def find_job_ids(tx: Tx, prefix: str, limit: int) -> list[str]:

@@ -15,20 +15,52 @@ SELECT seq, id, plugin, command, status, attempt, max_attempts, submitted_by, su
        branch, scope_id, join_of, replay_of
 FROM job_queue;
 
+-- Lists of jobs, the newest first. Which of them is used depends on the filters, so that each reads
+-- an index in the order of the page: see store/jobs/read.py. A condition repeats that of its index.
+
 -- name: jobs
--- The newest first; a filter that is NULL is not applied. `before` is a cursor.
-@job_summaries@
-WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
-  AND (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
-  AND (CAST(:command AS TEXT) IS NULL OR command = :command)
-  AND (CAST(:submitted_by AS TEXT) IS NULL OR submitted_by = :submitted_by)
-  AND (CAST(:since AS TEXT) IS NULL OR created_at >= :since)
-  AND (CAST(:before AS @big@) IS NULL OR seq < :before)
+@job_summaries@ @by_index@ job_queue_created
+WHERE @job_page@;
+
+-- name: jobs_of_plugin
+@job_summaries@ @by_index@ job_queue_plugin
+WHERE plugin = :plugin AND @job_page@;
+
+-- name: jobs_of_pipeline
+@job_summaries@ @by_index@ job_queue_pipeline
+WHERE pipeline <> '' AND pipeline = :pipeline AND @job_page@;
+
+-- name: jobs_without_success
+@job_summaries@ @by_index@ job_queue_status
+WHERE @without_success@ AND status = :status AND @job_page@;
+
+-- name: jobs_of_plugin_without_success
+@job_summaries@ @by_index@ job_queue_plugin_status
+WHERE @without_success@ AND status = :status AND plugin = :plugin AND @job_page@;
+
+-- name: jobs_of_pipeline_without_success
+@job_summaries@ @by_index@ job_queue_pipeline_status
+WHERE @without_success@ AND status = :status AND pipeline <> '' AND pipeline = :pipeline
+  AND @job_page@;
+
+-- name: jobs_running
+@job_summaries@ @by_index@ job_queue_running
+WHERE status = 'running' AND @job_page@;
+
+-- name: jobs_queued
+-- In the order of the queue, the last first.
+@job_summaries@ @by_index@ job_queue_pending
+WHERE status IN ('queued', 'running') AND status = 'queued'
+  AND seq < :before AND created_at >= :since AND created_at < :at AND @job_filter@
 ORDER BY seq DESC LIMIT :limit;
+
+-- name: created_at_of_seq
+-- Of the job with this number, or of the one before it if that is pruned.
+SELECT created_at FROM job_queue WHERE seq <= :seq ORDER BY seq DESC LIMIT 1;
 
 -- name: pending_jobs
 -- Queued and running jobs, in queue order.
-@job_summaries@
+@job_summaries@ @by_index@ job_queue_pending
 WHERE status IN ('queued', 'running') ORDER BY seq LIMIT :limit;
 
 -- name: job_ids_with_prefix

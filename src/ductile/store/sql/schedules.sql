@@ -91,22 +91,14 @@ GROUP BY status;
 -- name: other_polls
 -- Outstanding jobs of the plugin and command that the entry did not make: of other entries, and of
 -- other producers. A `handle` that no schedule made comes from an event, and is not a poll. One
--- query per index: for all at once SQLite reads every row of job_queue.
+-- query per index: for both at once SQLite reads every row of job_queue.
 SELECT count(*) FROM job_queue
 WHERE plugin = :plugin AND schedule_id IS NOT NULL AND status IN ('queued', 'running')
   AND schedule_id <> :schedule_id AND command = :command
 UNION ALL
 SELECT count(*) FROM job_queue
-WHERE plugin = :plugin AND status = 'running'
-  AND schedule_id IS NULL AND command = :command AND command <> 'handle'
-UNION ALL
-SELECT count(*) FROM job_queue
-WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL
-  AND schedule_id IS NULL AND command = :command AND command <> 'handle'
-UNION ALL
-SELECT count(*) FROM job_queue
-WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NOT NULL
-  AND schedule_id IS NULL AND command = :command AND command <> 'handle';
+WHERE plugin = :plugin AND command = :command
+  AND schedule_id IS NULL AND command <> 'handle' AND status IN ('queued', 'running');
 
 -- name: scheduled_outstanding
 -- Scheduled jobs of a plugin and command, of any entry.

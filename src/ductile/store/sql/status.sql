@@ -72,7 +72,9 @@ FROM known JOIN job_log l
 ORDER BY l.plugin;
 
 -- name: queue_depth
-SELECT count(*) FROM job_queue WHERE status = 'queued';
+-- Ready jobs and those that wait for a retry: each has an index, all queued jobs together have none.
+SELECT (SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
+     + (SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL);
 
 -- name: running_count
 SELECT count(*) FROM job_queue WHERE status = 'running';

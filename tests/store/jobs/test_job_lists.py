@@ -1,0 +1,152 @@
+"""Lists of jobs: filters, order and pages, by indexes that have the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ductile.clock import to_text
+from ductile.model import JobStatus, SubmittedBy
+from ductile.store.engines.api import Ledger
+from ductile.store.engines.queries import load_queries
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs.read import JobFilter, list_jobs
+from tests.store.conftest import execute
+
+START = datetime(2026, 2, 8, 10, tzinfo=UTC)
+COUNT = 84
+STATES = list(JobStatus)
+
+
+def made_at(number: int) -> datetime:
+    # Some are older than their number: imported jobs, or a clock that was set back.
+    return START + timedelta(minutes=number - 30 * (number % 11 == 0))
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    for number in range(COUNT):
+        yield {
+            "id": f"job-{number:03}",
+            "plugin": ("echo", "mark", "sink")[number % 3],
+            "command": ("poll", "handle")[number % 2],
+            "status": STATES[number % len(STATES)].value,
+            "pipeline": ("", "deploy", "report", "")[number % 4],
+            "submitted_by": ("api", "route")[number % 5 == 0],
+            "created_at": to_text(made_at(number)),
+        }
+
+
+@pytest.fixture
+def filled(ledger: Ledger) -> Ledger:
+    for row in rows():
+        names, values = ", ".join(row), ", ".join(f"'{value}'" for value in row.values())
+        execute(ledger, f"INSERT INTO job_queue ({names}) VALUES ({values})")
+    return ledger
+
+
+def find(ledger: Ledger, wanted: JobFilter, **page: Any) -> list[dict[str, Any]]:
+    return ledger.read(lambda tx: list_jobs(tx, wanted, **{"limit": COUNT, **page}))
+
+
+def expected(wanted: JobFilter) -> list[str]:
+    """As a plain search would find them."""
+    found = []
+    for number, row in enumerate(rows()):
+        same = ("status", "plugin", "pipeline", "command", "submitted_by")
+        made = made_at(number)
+        if (
+            all(getattr(wanted, name) in (None, row[name]) for name in same)
+            and (wanted.since is None or made >= wanted.since)
+            and (wanted.until is None or made < wanted.until)
+        ):
+            by_number = wanted.status is JobStatus.QUEUED
+            found.append(((number if by_number else (made, number)), row["id"]))
+    return [id for _, id in sorted(found, reverse=True)]
+
+
+FILTERS = [
+    JobFilter(status=status, plugin=plugin, pipeline=pipeline, since=since, until=until)
+    for status, plugin, pipeline, since, until in product(
+        (None, *STATES),
+        (None, "echo"),
+        (None, "deploy"),
+        (None, START + timedelta(minutes=20)),
+        (None, START + timedelta(minutes=60)),
+    )
+] + [
+    JobFilter(command="poll", submitted_by=SubmittedBy.ROUTE),
+    JobFilter(plugin="mark", command="handle"),
+    JobFilter(pipeline="gone"),
+]
+
+
+def test_every_combination_of_filters_finds_its_jobs_in_pages(filled: Ledger) -> None:
+    for wanted in FILTERS:
+        found: list[str] = []
+        before = None
+        while page := find(filled, wanted, before=before, limit=7):
+            found += [row["id"] for row in page]
+            before = page[-1]["seq"]
+        assert found == expected(wanted), wanted
+
+
+def test_a_cursor_whose_job_was_pruned_continues_with_the_jobs_before_it(filled: Ledger) -> None:
+    everything = find(filled, JobFilter(plugin="echo"))
+    last = everything[4]
+    execute(filled, f"DELETE FROM job_queue WHERE seq = {last['seq']}")
+    page = find(filled, JobFilter(plugin="echo"), before=last["seq"])
+    assert [row["id"] for row in page] == [row["id"] for row in everything[5:]]
+    assert find(filled, JobFilter(), before=1) == []
+
+
+INDEXES = {
+    "jobs": "created",
+    "jobs_of_plugin": "plugin",
+    "jobs_of_pipeline": "pipeline",
+    "jobs_without_success": "status",
+    "jobs_of_plugin_without_success": "plugin_status",
+    "jobs_of_pipeline_without_success": "pipeline_status",
+    "jobs_running": "running",
+    "jobs_queued": "pending",
+    "pending_jobs": "pending",
+}
+VALUES = {
+    **dict.fromkeys(("plugin", "pipeline", "status"), "x1"),
+    **dict.fromkeys(("command", "submitted_by")),
+    "since": "",
+    "at": "~",
+    "before": 10**6,
+    "limit": 50,
+}
+
+
+def explain(directory: Path, query: str) -> str:
+    """SQLite's plan. On PostgreSQL it depends on the statistics of real rows: see the benchmark."""
+    ledger = SqliteLedger(directory / "state.db")
+    ledger.start()
+    ledger.close()
+    connection = apsw.Connection(str(directory / "state.db"))
+    sql = f"EXPLAIN QUERY PLAN {load_queries('sqlite')[query]}"
+    plan = "\n".join(row[3] for row in connection.execute(sql, VALUES))
+    connection.close()
+    return plan
+
+
+def test_the_queue_is_counted_by_indexes(tmp_path: Path) -> None:
+    plan = explain(tmp_path, "queue_depth")
+    assert "INDEX job_queue_ready" in plan
+    assert "job_queue_waiting" in plan
+
+
+@pytest.mark.parametrize("query", INDEXES)
+def test_sqlite_reads_one_index_in_the_order_of_the_page(tmp_path: Path, query: str) -> None:
+    plan = explain(tmp_path, query)
+    assert f"INDEX job_queue_{INDEXES[query]} " in plan.replace("\n", " ") + " "
+    # The running jobs are at most as many as there are workers.
+    assert query == "jobs_running" or "TEMP B-TREE" not in plan
