@@ -88,6 +88,7 @@ def test_the_commands_that_write() -> None:
         "plugin reset-breaker",
         "plugin resume",
         "plugin run",
+        "plugin sync",
         "relay discard",
         "relay retry",
         "reload",

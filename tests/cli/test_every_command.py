@@ -78,6 +78,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "plugin new": ("fresh", "--lang", "sh"),
     "plugin reset-breaker": ("hello",),
     "plugin run": ("hello",),
+    "plugin show": ("hello",),
+    "plugin sync": ("hello",),
     "plugin test": ("hello",),
     "plugin validate": (),
     "approval approve": ("{approval}",),

@@ -194,7 +194,7 @@ def test_an_entrypoint_that_exists_again_did_not_exist_at_the_start(tmp_path, co
     program = tmp_path / "program"
     program.write_bytes(Path(sys.executable).read_bytes() if content is None else content)
     program.chmod(0o755)
-    reason = exec_errors.spawn_failure(str(program), errno.ENOENT)
+    reason = exec_errors.spawn_failure([str(program)], errno.ENOENT)
     assert reason == f"entrypoint {str(program)!r} did not exist when it was started"
 
 

@@ -20,6 +20,7 @@ from ductile.operations.cluster.placement import describe_other_nodes
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
 from ductile.operations.waits.describe import describe_waits
+from ductile.plugins.registry import Plugin
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs.read import count_jobs
@@ -61,6 +62,7 @@ def plugins(
                 "parallelism": compiled.caps.get(name),
                 "description": plugin.manifest.description,
                 "path": str(plugin.directory),
+                "environment": _environment_of(plugin),
             }
         )
     for refusal in compiled.registry.refused:
@@ -84,6 +86,12 @@ def _describe_pause(pauses: Pauses, plugin: str) -> str | None:
 def _shown_pause(pauses: Pauses, plugin: str) -> dict[str, Any] | None:
     pause = pauses.plugins.get(plugin)
     return None if pause is None else show_pause(pause)
+
+
+def _environment_of(plugin: Plugin) -> str | None:
+    """The directory of the virtual environment that a Python plugin runs in."""
+    environment = plugin.python.environment if plugin.python else None
+    return str(environment) if environment else None
 
 
 def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:

@@ -16,6 +16,14 @@ from ductile._fast_dataclass import dataclass
 from ductile.config import bundled
 from ductile.core.values.suggest import did_you_mean
 from ductile.model import Json
+from ductile.plugins.environments.locate import (
+    EnvironmentMissing,
+    PluginPython,
+    find_python,
+    gateway_python,
+)
+from ductile.plugins.environments.plugin_files import PythonPlugin, read_python_plugin
+from ductile.plugins.environments.requirements import InvalidRequirements
 from ductile.plugins.manifest import (
     MANIFEST_NAME,
     NAME_PATTERN,
@@ -67,9 +75,18 @@ class Plugin:
     config_json: bytes = field(repr=False)
     """`config`, encoded once for every request."""
     fingerprint: str
-    """BLAKE3 of manifest, entrypoint and version, in hex: changes when the program does."""
+    """BLAKE3 of manifest, entrypoint, version and locked dependencies, in hex: changes when the
+    program does."""
     init_key: str
     """BLAKE3 of version and config, in hex: `init` runs once for each."""
+    python: PluginPython | None = None
+    """What starts it; None if its entrypoint is executed."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command line; its last word is the entrypoint."""
+        started = () if self.python is None else (str(self.python.executable),)
+        return (*started, str(self.entrypoint))
 
     def command(self, name: str) -> Command | None:
         return self.manifest.command(name)
@@ -113,6 +130,8 @@ class Registry:
     """By configured name, the keys of `config` that the manifest marks as secret or public."""
     unavailable_roots: Mapping[Path, str] = field(default_factory=lambda: MappingProxyType({}))
     """Plugin roots that do not exist or cannot be read, and why."""
+    python_plugins: Mapping[str, PythonPlugin] = field(default_factory=lambda: MappingProxyType({}))
+    """By the name in the manifest; without offered plugins."""
 
     def refusal(self, name: str) -> RefusedPlugin | None:
         """Why a plugin is not loaded; None if it is loaded, disabled or unknown.
@@ -131,18 +150,20 @@ def discover(
     allow_symlinks: bool,
     offers: Collection[Path] = (),
     seals: PluginSeals = UNSEALED,
+    environments: Path | None = None,
 ) -> Registry:
     """Load the plugins of the roots as configured, and record why others are refused.
 
     Roots are scanned in order, directories by name; the first valid plugin of a name is used. A
     plugin without a configured instance is loaded with an empty config, unless its root is
     among `offers`: then it is only offered. Loaded plugins are compared with their `seals`.
+    `environments` is the directory of the environments of Python plugins.
     Invalid files are recorded as refused plugins and raise nothing.
     """
     scan = _PluginScan(allow_symlinks)
     for root in roots:
         scan.add_root(root)
-    return _bind(scan, instances, offers, seals)
+    return _bind(scan, instances, offers, seals, environments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +174,7 @@ class _ScannedPlugin:
     entrypoint: Path
     entrypoint_stat: bytes
     fingerprint: str
+    python: PythonPlugin | None
 
 
 class _PluginScan:
@@ -202,7 +224,10 @@ class _PluginScan:
             name = manifest.name
             entrypoint = self._locate(real / manifest.entrypoint, root)
             program = hash_executable(entrypoint)
-        except (Untrusted, ManifestError, OSError) as error:
+            python = read_python_plugin(
+                name, real, entrypoint, lambda path: self._locate(path, root)
+            )
+        except (Untrusted, ManifestError, InvalidRequirements, OSError) as error:
             self.refused.append(RefusedPlugin(name, directory, str(error)))
             return
         self.warnings.extend(f"{directory}/{warning}" for warning in warnings)
@@ -213,9 +238,11 @@ class _PluginScan:
             self.warnings.append(
                 f"{directory} contains a plugin with a different name, {name}; that name is used"
             )
-        fingerprint = _hash(data, manifest.version.encode(), program.digest)
+        parts = [data, manifest.version.encode(), program.digest]
+        if python is not None:
+            parts += [python.requirements.digest.encode(), python.lock or b""]
         self.found[name] = _ScannedPlugin(
-            manifest, root, real, entrypoint, program.stat, fingerprint
+            manifest, root, real, entrypoint, program.stat, _hash(*parts), python
         )
 
     def _locate(self, path: Path, root: Path) -> Path:
@@ -253,6 +280,7 @@ def _bind(
     instances: Mapping[str, InstanceSpec],
     offers: Collection[Path],
     seals: PluginSeals,
+    environments: Path | None,
 ) -> Registry:
     plugins: dict[str, Plugin] = {}
     refused = list(scan.refused)
@@ -268,7 +296,7 @@ def _bind(
         if spec.uses is not None and name in scan.found:
             path = scan.found[name].directory
             warnings.append(f"{name} uses {spec.uses}, so the plugin in {path} is not loaded")
-        bound = _bind_instance(name, spec, scan, instances)
+        bound = _bind_instance(name, spec, scan, instances, environments)
         if isinstance(bound, Plugin):
             difference = seals.find_difference(name, bound.fingerprint)
             if difference is not None and seals.strict:
@@ -289,6 +317,13 @@ def _bind(
         missing=MappingProxyType(_find_missing(disabled, scan, instances)),
         secret_marks=MappingProxyType(_find_marks(scan, instances)),
         unavailable_roots=MappingProxyType(scan.unavailable_roots),
+        python_plugins=MappingProxyType(
+            {
+                name: found.python
+                for name, found in scan.found.items()
+                if found.python is not None and name not in offered
+            }
+        ),
     )
 
 
@@ -314,29 +349,16 @@ def _find_missing(
 
 
 def _bind_instance(
-    name: str, spec: InstanceSpec, scan: _PluginScan, instances: Mapping[str, InstanceSpec]
+    name: str,
+    spec: InstanceSpec,
+    scan: _PluginScan,
+    instances: Mapping[str, InstanceSpec],
+    environments: Path | None,
 ) -> Plugin | RefusedPlugin | None:
     """An instance of a scanned plugin; None if that plugin is refused already."""
-    if not is_plugin_name(name):
-        return RefusedPlugin(
-            name, None, f"the name must match {NAME_PATTERN} and not start with core."
-        )
-    target = _resolve_alias(name, instances)
-    if target is None:
-        return RefusedPlugin(
-            name, None, f"`uses: {spec.uses}` is a circular alias; set it to a plugin"
-        )
-    found = scan.found.get(target)
-    if found is None:
-        earlier = next((refusal for refusal in scan.refused if refusal.name == target), None)
-        if earlier is None:
-            hint = did_you_mean(target, scan.found)
-            if bundled.has_plugin(target):
-                hint = f'; to load the bundled plugin, add "{bundled.ROOT}" to plugin_roots'
-            return RefusedPlugin(name, None, f"no plugin root has a plugin named {target}{hint}")
-        if target == name:
-            return None
-        return RefusedPlugin(name, None, f"it uses {target}, which is refused: {earlier.reason}")
+    found = _find_target(name, spec, scan, instances)
+    if not isinstance(found, _ScannedPlugin):
+        return found
     required = found.manifest.config_keys.required_names()
     missing = [key for key in required if spec.config.get(key) is None]
     if missing:
@@ -349,6 +371,11 @@ def _bind_instance(
         return RefusedPlugin(
             name, found.directory, f"its config cannot be encoded as JSON: {error}"
         )
+    try:
+        python = _choose_python(found.python, environments)
+    except EnvironmentMissing as error:
+        command = f"ductile plugin sync {found.manifest.name}"
+        return RefusedPlugin(name, found.directory, f"{error}; run: {command}")
     return Plugin(
         name=name,
         manifest=found.manifest,
@@ -360,7 +387,41 @@ def _bind_instance(
         config_json=config_json,
         fingerprint=found.fingerprint,
         init_key=_hash(found.manifest.version.encode(), config_json),
+        python=python,
     )
+
+
+def _choose_python(plugin: PythonPlugin | None, environments: Path | None) -> PluginPython | None:
+    if plugin is None:
+        return None
+    return find_python(plugin.requirements, plugin.lock, environments, gateway_python())
+
+
+def _find_target(
+    name: str, spec: InstanceSpec, scan: _PluginScan, instances: Mapping[str, InstanceSpec]
+) -> _ScannedPlugin | RefusedPlugin | None:
+    """The scanned plugin of an instance; None if that plugin is refused already."""
+    if not is_plugin_name(name):
+        return RefusedPlugin(
+            name, None, f"the name must match {NAME_PATTERN} and not start with core."
+        )
+    target = _resolve_alias(name, instances)
+    if target is None:
+        return RefusedPlugin(
+            name, None, f"`uses: {spec.uses}` is a circular alias; set it to a plugin"
+        )
+    found = scan.found.get(target)
+    if found is not None:
+        return found
+    earlier = next((refusal for refusal in scan.refused if refusal.name == target), None)
+    if earlier is None:
+        hint = did_you_mean(target, scan.found)
+        if bundled.has_plugin(target):
+            hint = f'; to load the bundled plugin, add "{bundled.ROOT}" to plugin_roots'
+        return RefusedPlugin(name, None, f"no plugin root has a plugin named {target}{hint}")
+    if target == name:
+        return None
+    return RefusedPlugin(name, None, f"it uses {target}, which is refused: {earlier.reason}")
 
 
 def _resolve_alias(name: str, instances: Mapping[str, InstanceSpec]) -> str | None:

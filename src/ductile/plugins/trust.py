@@ -101,10 +101,15 @@ def _refuse_world_writable(path: Path, mode: int) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a manifest at a real path."""
+    """The bytes of a manifest at a real path: one more than allowed of one that is too large."""
+    return read_beginning(path, MAX_BYTES + 1)
+
+
+def read_beginning(path: Path, size: int) -> bytes:
+    """At most `size` bytes of a file at a real path."""
     with _open(path) as file:
-        data = os.read(file, MAX_BYTES + 1)
-        while len(data) <= MAX_BYTES and (more := os.read(file, MAX_BYTES + 1 - len(data))):
+        data = os.read(file, size)
+        while len(data) < size and (more := os.read(file, size - len(data))):
             data += more
         return data
 

@@ -18,6 +18,8 @@ from ductile.errors import Path as KeyPath
 from ductile.errors import Problem, Severity, errors_of
 from ductile.model import Json
 from ductile.plugins.environment import DEFAULT_PATH
+from ductile.plugins.environments.plugin_files import read_python_plugin
+from ductile.plugins.environments.requirements import InvalidRequirements
 from ductile.plugins.manifest import (
     MANIFEST_NAME,
     Command,
@@ -190,12 +192,24 @@ class Inspection:
             return
         if line.endswith(b"\r"):
             self._report(path, f"{path} has CRLF line endings; save it with LF line endings")
+        if self._check_python(path):
+            return
         missing = exec_errors.missing_interpreter(line, self._search_path)
         message = "the #! line does not name an interpreter"
         if missing is not None:
             message = f"`{missing}` is not installed: the #! line names it; install it"
         if missing is not None or not line[2:].strip():
             self.problems.append(Problem(message, (), str(path), 1, 1))
+
+    def _check_python(self, path: Path) -> bool:
+        """Whether the plugin declares what it needs of Python: its first line is not executed."""
+        entrypoint = self._locate(path)
+        try:
+            plugin = read_python_plugin(self.name, self.directory, entrypoint, self._locate)
+        except (InvalidRequirements, Untrusted, OSError) as error:
+            self._report(path, str(error))
+            return True
+        return plugin is not None
 
     def _check_config(
         self, manifest: Manifest, config: Mapping[str, Json], document: ManifestDocument

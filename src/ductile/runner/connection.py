@@ -45,8 +45,8 @@ def outcome_of(launch: Launch, answer: protocol.Answer) -> Outcome:
     ending = _ENDINGS[number]
     reason = None
     if ending is Ending.NOT_SPAWNED:
-        reason = exec_errors.spawn_failure(launch.argv[0], code)
-    elif exit_code in (126, 127):
+        reason = exec_errors.spawn_failure(launch.argv, code)
+    elif exit_code in (126, 127) and len(launch.argv) == 1:
         reason = exec_errors.exit_failure(launch.argv[0], launch.env.get("PATH", ""))
     return Outcome(
         ending=ending,

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import struct
+from collections.abc import Sequence
 from typing import BinaryIO
 
 _LINE_BYTES = 256
@@ -17,15 +18,24 @@ _MAX_SEGMENTS = 256
 _PATH_BYTES = 4096
 
 
-def spawn_failure(entrypoint: str, code: int) -> str:
-    """A sentence that names the entrypoint or, where that is the cause, its interpreter."""
+def spawn_failure(argv: Sequence[str], code: int) -> str:
+    """A sentence that names the entrypoint or, where that is the cause, its interpreter.
+
+    The last word of `argv` is the entrypoint; an interpreter may be before it.
+    """
+    entrypoint = argv[-1]
     if code == errno.ESTALE:
         return (
             f"entrypoint {entrypoint!r} has changed since it was loaded, and strict_mode is set; "
             "if you made this change, run: ductile config lock; ductile system reload"
         )
     if code not in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
-        return f"{entrypoint}: {os.strerror(code)}"
+        return f"{argv[0]}: {os.strerror(code)}"
+    if len(argv) > 1:
+        return (
+            f"{argv[0]!r}, the Python of {entrypoint!r}, cannot be executed: {os.strerror(code)}; "
+            "run: ductile plugin sync; ductile system reload"
+        )
     blamed = entrypoint
     what = "entrypoint"
     for _ in range(_MAX_INTERPRETERS):

@@ -63,7 +63,7 @@ class PluginProcess:
     ) -> None:
         """Raises OSError or ValueError, and leaves nothing open, where it cannot be spawned."""
         # As late as possible: the file may be replaced while the launch waits.
-        if request.stat and protocol.encode_stat(os.stat(request.argv[0])) != request.stat:
+        if request.stat and protocol.encode_stat(os.stat(request.argv[-1])) != request.stat:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         pipes: list[int] = []
         try:

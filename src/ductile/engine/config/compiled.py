@@ -25,6 +25,7 @@ from ductile.engine.workspaces import Workspaces
 from ductile.errors import Problem, Severity
 from ductile.model import CORE_PREFIX
 from ductile.plugins.environment import local_zone, plugin_environment
+from ductile.plugins.environments.locate import DIRECTORY
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
 from ductile.plugins.trust import PluginSeals
 from ductile.store.tx_config import TxConfig
@@ -202,6 +203,7 @@ def discover_plugins(loaded: Loaded) -> tuple[Loaded, Registry]:
         allow_symlinks=settings.service.allow_symlinks,
         offers=(bundled.directory(),),
         seals=_sealed(loaded),
+        environments=settings.state_dir / DIRECTORY,
     )
     marked = settings.mark_secrets(registry.secret_marks)
     return replace(loaded, settings=marked, secrets=marked.secrets), registry
@@ -267,7 +269,7 @@ def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginP
     return PluginPlan(
         name=plugin.name,
         protocol=plugin.manifest.protocol,
-        argv=(str(plugin.entrypoint),),
+        argv=plugin.argv,
         env={**env, "DUCTILE_PLUGIN": plugin.name},
         commands=frozenset(command.name for command in plugin.manifest.commands),
         config=plugin.config_json,

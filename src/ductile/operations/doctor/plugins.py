@@ -34,7 +34,9 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
     if context.compiled is None:
         return
     for name, plan in sorted(context.compiled.plans.items()):
-        entrypoint = plan.argv[0]
+        entrypoint = plan.argv[-1]
+        if len(plan.argv) > 1:
+            continue  # It is not started by its first line.
         if has_crlf_shebang(entrypoint):
             yield error(
                 "plugins",

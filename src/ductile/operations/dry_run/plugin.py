@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -40,11 +41,21 @@ class PluginTest:
     state: Mapping[str, Json]
 
 
+def author_state_dir(environ: Mapping[str, str]) -> Path:
+    """The directory for the environments of plugins that are run without a configuration."""
+    cache = environ.get("XDG_CACHE_HOME") or ""
+    return (Path(cache) if cache.startswith("/") else Path.home() / ".cache") / "ductile"
+
+
 def unconfigured(directory: Path, name: str, config: Mapping[str, Json]) -> Loaded:
     """A configuration for one plugin directory, with defaults for everything else."""
     root = directory.parent
     settings = Settings.model_validate(
-        {"plugin_roots": [root], "plugins": {name: {"config": dict(config)}}},
+        {
+            "plugin_roots": [root],
+            "plugins": {name: {"config": dict(config)}},
+            "state": {"dir": str(author_state_dir(os.environ))},
+        },
         context={"config_dir": root},
     )
     nowhere = Locations({(): Location(str(directory), 1, 1)}, {})

@@ -156,7 +156,7 @@ def _run_trial(
     from ductile.clock import SystemClock, SystemEntropy
     from ductile.operations.dry_run import plugin as trial
 
-    context.note(f"running {compiled.plans[name].argv[0]}")
+    context.note(f"running {' '.join(compiled.plans[name].argv)}")
     with sigterm_as_interrupt(), output.show_progress(f"running {name} {command}"):
         wanted = trial.PluginTest(name, command, payload, state)
         return trial.run(compiled, wanted, SystemClock().now(), SystemEntropy())
@@ -190,13 +190,13 @@ def _prepare(
     """Return the configuration with the plugin, and its name; may raise `InvalidPlugin`."""
     from ductile.operations.dry_run import plugin as trial
 
-    if not _is_directory(context, target):
+    if not is_directory(context, target):
         loaded = trial.with_plugin(context.target.loaded, target, config)
         compiled = compile_config(loaded)
         if target not in compiled.registry.plugins:
             raise _not_loaded(compiled, target)
         return compiled, target
-    inspection = _inspect(_path(target), context)
+    inspection = _inspect(resolve_path(target), context)
     if not inspection.is_valid:
         raise InvalidPlugin([inspection])
     name, directory = inspection.name, inspection.directory
@@ -210,7 +210,8 @@ def _prepare(
     return compiled, name
 
 
-def _is_directory(context: CommandContext, target: str) -> bool:
+def is_directory(context: CommandContext, target: str) -> bool:
+    """Return whether a target is a plugin's directory, not its name."""
     from ductile.plugins.manifest import MANIFEST_NAME
 
     if "/" in target or target in (".", ".."):
@@ -218,7 +219,7 @@ def _is_directory(context: CommandContext, target: str) -> bool:
     return context.config is None and (Path(target) / MANIFEST_NAME).exists()
 
 
-def _path(target: str) -> Path:
+def resolve_path(target: str) -> Path:
     """Return the directory with its parent resolved, since a plugin may not be a link itself."""
     path = Path(os.path.normpath(Path(target).absolute()))
     return path.parent.resolve() / path.name
@@ -300,8 +301,8 @@ def _inspect_all(context: CommandContext, targets: tuple[str, ...]) -> Iterator[
         for directory in plugin_directories(context.target.loaded.settings.plugin_roots):
             yield _inspect(directory, context, configured=True)
     for target in targets:
-        if _is_directory(context, target):
-            yield _inspect(_path(target), context, configured=context.config is not None)
+        if is_directory(context, target):
+            yield _inspect(resolve_path(target), context, configured=context.config is not None)
         else:
             yield _inspect(_directory_of(context, target), context, configured=True)
 

@@ -12,6 +12,7 @@ from ductile.cli.client import GatewayApi, JobRunner, Json, path_to
 from ductile.cli.command import CommandContext, Noun, compile_config
 from ductile.cli.commands.flow import pause as pauses
 from ductile.cli.commands.plugin.authoring import new, test, validate
+from ductile.cli.commands.plugin.sync import sync
 from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
 from ductile.cli.options import (
     DEDUPE_TTL,
@@ -27,6 +28,7 @@ plugin = Noun("plugin", "Create, test, list and run plugins.")
 plugin.add_command(new)
 plugin.add_command(test)
 plugin.add_command(validate)
+plugin.add_command(sync)
 
 NOT_LOADED = "the running gateway has not loaded"
 
@@ -70,6 +72,28 @@ def _show(page: Json) -> None:
         ),
         empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
     )
+
+
+@plugin.read("show")
+@click.argument("name", metavar="NAME", type=PLUGIN)
+def show(context: CommandContext, name: str) -> None:
+    """Show a plugin: its state, commands and environment."""
+    with context.target.open_reader() as api:
+        found = api.get(path_to("plugin", name))
+    context.show(found, _show_plugin)
+    if found["state"] == "refused":
+        print_reload_hint(api)
+
+
+def _show_plugin(found: Json) -> None:
+    shown = ("state", "reason", "version", "protocol", "description", "uses", "path", "environment")
+    output.print_line(found["name"], bold=True)
+    for key in shown:
+        if found.get(key):
+            output.print_line(f"  {key}: {found[key]}")
+    for command in found["commands"]:
+        about = f": {command['description']}" if command["description"] else ""
+        output.print_line(f"  command {command['name']} ({command['type']}){about}")
 
 
 def _alias(row: Json) -> str | None:

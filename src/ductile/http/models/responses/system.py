@@ -96,6 +96,8 @@ class PluginModel(ResponseModel):
     breakers: list[dict[str, Any]] = OMITTED
     """Circuit breakers that are not closed."""
     path: str | None
+    environment: str | None = OMITTED
+    """The directory of the virtual environment that it runs in."""
     description: str = OMITTED
 
 
@@ -131,6 +133,8 @@ class PluginDetailModel(ResponseModel):
     breakers: list[dict[str, Any]] = OMITTED
     """Circuit breakers that are not closed."""
     path: str | None
+    environment: str | None = OMITTED
+    """The directory of the virtual environment that it runs in."""
     description: str = OMITTED
 
 

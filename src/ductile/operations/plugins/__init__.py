@@ -1,0 +1,1 @@
+"""What an operator does with plugins: build their environments, install and update them."""

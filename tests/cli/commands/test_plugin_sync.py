@@ -1,0 +1,349 @@
+"""`ductile plugin sync`: dependencies from a wheelhouse, without network."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ductile.operations.plugins import installers, sync
+from tests.cli.runner import CliRunner, stop
+from tests.waiting import until
+from tests.wheels import write_wheel
+
+PROGRAM = """\
+#!/usr/bin/env -S uv run --quiet --script
+# /// script
+# requires-python = "{python}"
+# dependencies = [{dependencies}]
+# ///
+import json, sys, time
+request = json.load(sys.stdin)
+{body}
+"""
+BODY = """\
+import tiny
+json.dump({"status": "ok", "result": f"{tiny.VERSION} {sys.prefix}"}, sys.stdout)
+"""
+CONFIG = "plugin_roots: [./plugins]\n"
+
+
+@pytest.fixture(autouse=True)
+def pip_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed uv is not used, so that every machine tests the same."""
+    monkeypatch.setattr(installers, "find_uv", lambda: None)
+    monkeypatch.setattr(sync, "find_uv", lambda: None)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    wheelhouse = tmp_path / "wheels"
+    write_wheel(wheelhouse, "tiny", "1.0", requires=["small>=2"])
+    write_wheel(wheelhouse, "small", "2.0")
+    return wheelhouse
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(cli: CliRunner) -> Write:
+    """Writes the plugin `mailer`, and returns the path of its lock."""
+
+    def write(
+        dependencies: str = '"tiny"',
+        *,
+        python: str = ">=3.11",
+        body: str = BODY,
+        name: str = "mailer",
+    ) -> Path:
+        cli.write("config.yaml", CONFIG)
+        cli.write(
+            f"plugins/{name}/manifest.yaml",
+            "manifest_spec: ductile.plugin\nmanifest_version: 1\n"
+            f"name: {name}\nversion: '1'\nprotocol: 2\nentrypoint: run.py\ncommands: [poll]\n",
+        )
+        program = PROGRAM.format(dependencies=dependencies, python=python, body=body)
+        return cli.write(f"plugins/{name}/run.py", program, 0o700).with_name("run.py.lock")
+
+    return write
+
+
+def environments(cli: CliRunner) -> list[Path]:
+    return sorted(path for path in (cli.state / "envs").glob("*") if path.is_dir())
+
+
+def test_a_plugin_for_uv_runs_in_its_own_environment(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    lock = write()
+    assert "run: ductile plugin sync mailer" in cli("plugin", "list").out
+    done = cli("plugin", "sync", "--wheelhouse", str(wheels), "--json")
+    assert done.code == 0, done.err
+    assert "locking run.py.lock with pip" in done.err
+    [row] = done.json["plugins"]
+    assert (row["locked"], row["built"], row["packages"]) == (True, True, 2)
+    [environment] = environments(cli)
+    assert row["environment"] == str(environment)
+    text = lock.read_text()
+    assert "tiny==1.0" in text
+    assert "small==2.0" in text
+    assert "://" not in text
+    assert str(wheels) not in text
+    ran = cli("plugin", "run", "mailer", "--json")
+    assert ran.json["attempts"][-1]["result"]["result"] == f"1.0 {environment}"
+    assert cli("plugin", "show", "mailer", "--json").json["environment"] == str(environment)
+    assert cli("config", "check").code == 0
+    again = cli("plugin", "sync", "--json").json["plugins"]
+    assert [(row["locked"], row["built"]) for row in again] == [(False, False)]
+
+
+def test_requirements_txt_is_installed(cli: CliRunner, write: Write, wheels: Path) -> None:
+    program = write().with_name("run.py")
+    program.write_text(f"#!/usr/bin/env python3\nimport json, sys\n{BODY}")
+    (program.parent / "requirements.txt").write_text("tiny==1.0  # pinned\n")
+    assert cli("plugin", "sync", "mailer", "--wheelhouse", str(wheels)).code == 0
+    assert cli("plugin", "run", "mailer").code == 0
+
+
+def test_missing_environments_are_reported_with_the_command(cli: CliRunner, write: Write) -> None:
+    write()
+    cli.write("config.yaml", f"{CONFIG}plugins: {{mailer: {{schedules: [{{every: 1h}}]}}}}\n")
+    reason = "its dependencies are not installed; run: ductile plugin sync mailer"
+    assert reason in cli("plugin", "list").out
+    assert reason in cli("plugin", "show", "mailer").out
+    checked = cli("config", "check")
+    assert (checked.code, reason in checked.err) == (78, True)
+    findings = cli("system", "doctor", "--json").json["findings"]
+    assert "ductile plugin sync mailer" in [finding["run"] for finding in findings]
+
+
+def test_jobs_wait_until_the_environment_is_built(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    lock = write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    with cli.gateway():
+        lock.unlink()
+        assert cli("system", "reload").code == 0
+        queued = cli("plugin", "run", "mailer", "--async")
+        assert "ductile plugin sync mailer" in queued.err
+        done = cli("plugin", "sync", "--wheelhouse", str(wheels))
+        assert done.code == 0
+        assert cli("system", "reload").code == 0
+        assert cli("plugin", "run", "mailer").code == 0
+
+
+def test_a_changed_block_is_noticed_and_locked_again(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    lock = write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    before = lock.read_text()
+    write('"tiny", "small"')
+    assert "run.py has changed since it was locked" in cli("plugin", "list").out
+    planned = cli("plugin", "sync", "--dry-run").out
+    assert "would be locked" in planned
+    assert lock.read_text() == before
+    assert cli("plugin", "sync", "--wheelhouse", str(wheels)).code == 0
+    assert lock.read_text() != before
+    assert cli("plugin", "run", "mailer").code == 0
+
+
+def test_a_changed_lock_is_noticed(cli: CliRunner, write: Write, wheels: Path) -> None:
+    lock = write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    lock.write_text(lock.read_text().replace("small==2.0", "small==2.1"))
+    assert "its dependencies are not installed" in cli("plugin", "list").out
+    failed = cli("plugin", "sync", "--wheelhouse", str(wheels), "--json")
+    assert failed.code == 1
+    assert "small==2.1" in failed.json["failed"][0]["error"]
+
+
+def test_a_file_that_does_not_match_its_hash_is_not_installed(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    [environment] = environments(cli)
+    shutil.rmtree(environment)
+    write_wheel(wheels, "small", "2.0", files={"small.py": "import evil\n"})
+    failed = cli("plugin", "sync", "--wheelhouse", str(wheels), "--json")
+    assert failed.code == 1
+    assert "HASH" in failed.json["failed"][0]["error"].upper()
+    assert environments(cli) == []
+
+
+def test_upgrade_locks_newer_versions(cli: CliRunner, write: Write, wheels: Path) -> None:
+    lock = write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    write_wheel(wheels, "tiny", "1.5")
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    assert "tiny==1.0" in lock.read_text()
+    cli("plugin", "sync", "--wheelhouse", str(wheels), "--upgrade")
+    assert "tiny==1.5" in lock.read_text()
+
+
+def test_the_lock_of_another_program_is_replaced_only_on_request(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    lock = write()
+    lock.write_text('version = 1\nrequires-python = ">=3.11"\n')
+    failed = cli("plugin", "sync", "--wheelhouse", str(wheels), "--json")
+    assert failed.code == 1
+    assert "--upgrade" in failed.json["failed"][0]["error"]
+    assert lock.read_text().startswith("version = 1")
+    assert cli("plugin", "sync", "--wheelhouse", str(wheels), "--upgrade").code == 0
+
+
+def test_a_python_version_that_this_machine_lacks_is_an_error(cli: CliRunner, write: Write) -> None:
+    write(python=">=3.98")
+    failed = cli("plugin", "sync", "--json")
+    assert failed.code == 1
+    error = failed.json["failed"][0]["error"]
+    assert "plugin mailer requires Python >=3.98" in error
+    assert "requires Python >=3.98" in cli("plugin", "list").out
+
+
+def test_without_dependencies_no_environment_is_needed(cli: CliRunner, write: Write) -> None:
+    write("", body='json.dump({"status": "ok", "result": sys.version}, sys.stdout)')
+    assert cli("plugin", "run", "mailer").code == 0
+    assert "needs no environment" in cli("plugin", "sync").out
+    assert environments(cli) == []
+
+
+def test_an_environment_whose_build_was_killed_is_not_used_and_is_rebuilt(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    [environment] = environments(cli)
+    (environment / "ductile-environment.json").unlink()
+    (environment / "leftover").write_text("")
+    assert "its dependencies are not installed" in cli("plugin", "list").out
+    assert cli("plugin", "sync", "--wheelhouse", str(wheels)).code == 0
+    assert not (environment / "leftover").exists()
+    assert cli("plugin", "run", "mailer").code == 0
+
+
+def test_a_build_that_is_killed_leaves_nothing_that_is_used(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    write()
+    process = cli.start("plugin", "sync", "--wheelhouse", str(wheels))
+    until(lambda: environments(cli))
+    assert stop(process, signal.SIGKILL) == -signal.SIGKILL
+    assert "its dependencies are not installed" in cli("plugin", "list").out
+    assert cli("plugin", "sync", "--wheelhouse", str(wheels)).code == 0
+    assert cli("plugin", "run", "mailer").code == 0
+
+
+def test_a_moved_environment_is_not_used(cli: CliRunner, write: Write, wheels: Path) -> None:
+    write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    cli.state.rename(cli.root / "moved")
+    cli.write("config.yaml", f"{CONFIG}state: {{path: ./moved/state.db}}\n")
+    assert "its dependencies are not installed" in cli("plugin", "list").out
+
+
+def test_prune_removes_environments_that_no_plugin_uses(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    [old] = environments(cli)
+    write('"small"')
+    planned = cli("plugin", "sync", "--prune", "--dry-run", "--json").json
+    assert planned["pruned"]["removed"] == [str(old)]
+    assert environments(cli) == [old]
+    done = cli("plugin", "sync", "--prune", "--wheelhouse", str(wheels), "--json").json
+    assert done["pruned"] == {"removed": [str(old)], "in_use": []}
+    [kept] = environments(cli)
+    assert kept != old
+
+
+def test_prune_keeps_an_environment_that_a_job_of_the_gateway_uses(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    body = "import tiny, pathlib\npathlib.Path('started').touch()\ntime.sleep(60)\n"
+    write(body=body.replace("'started'", repr(str(cli.root / "started"))))
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    [old] = environments(cli)
+    with cli.gateway():
+        cli("plugin", "run", "mailer", "--async")
+        until((cli.root / "started").exists)
+        write('"small"', body=BODY)
+        by_gateway = cli("plugin", "sync", "--prune", "--wheelhouse", str(wheels), "--json")
+        assert by_gateway.json["pruned"] == {"removed": [], "in_use": []}
+        cli("system", "reload")
+        by_process = cli("plugin", "sync", "--prune", "--json")
+        assert by_process.json["pruned"] == {"removed": [], "in_use": [str(old)]}
+        assert old.exists()
+
+
+def test_the_fingerprint_of_a_plugin_contains_its_lock(
+    cli: CliRunner, write: Write, wheels: Path
+) -> None:
+    lock = write()
+    cli.write("config.yaml", f"{CONFIG}service: {{strict_mode: true}}\n")
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    assert cli("config", "lock").code == 0
+    assert cli("plugin", "run", "mailer").code == 0
+    write_wheel(wheels, "tiny", "1.5")
+    done = cli("plugin", "sync", "--wheelhouse", str(wheels), "--upgrade")
+    assert "ductile config lock" in done.err
+    assert "tiny==1.5" in lock.read_text()
+    assert "it has changed since it was sealed" in cli("plugin", "list").out
+
+
+def test_a_directory_is_synchronized_without_a_configuration(
+    cli: CliRunner,
+    write: Write,
+    wheels: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from ductile.cli import main
+
+    directory = str(write().parent)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["plugin", "sync", directory, "--wheelhouse", str(wheels)]) == 0
+    assert main(["plugin", "test", directory]) == 0
+    assert str(tmp_path / "cache" / "ductile" / "envs") in capsys.readouterr().out
+
+
+def test_a_plugin_that_names_its_own_virtual_environment_keeps_it(
+    cli: CliRunner, write: Write, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
+    program = write().with_name("run.py")
+    text = program.read_text().replace(
+        "#!/usr/bin/env -S uv run --quiet --script", f"#!{own}/bin/python"
+    )
+    program.write_text(text.replace("import tiny", "").replace("tiny.VERSION", "1"))
+    assert cli("plugin", "run", "mailer").code == 0
+    assert "no plugin has dependencies" in cli("plugin", "sync").out
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
+def test_uv_builds_the_same_environment(
+    cli: CliRunner, write: Write, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = write()
+    cli("plugin", "sync", "--wheelhouse", str(wheels))
+    text = lock.read_text()
+    for environment in environments(cli):
+        shutil.rmtree(environment)
+    monkeypatch.setattr(installers, "find_uv", lambda: shutil.which("uv"))
+    done = cli("plugin", "sync", "--wheelhouse", str(wheels), "--upgrade")
+    assert "with uv" in done.err
+    assert lock.read_text() == text
+    assert cli("plugin", "run", "mailer").code == 0
+    assert len(environments(cli)) == 1
