@@ -18,24 +18,23 @@ from hatchling.builders.wheel import WheelBuilder
 from ductile.cli import main
 from ductile.cli.commands.plugin.authoring import LANGUAGES
 from tests.cli.runner import CliRunner
+from tests.wheels import write_wheel
 
 OWN_TEST = {
     "python": (sys.executable, "test_run.py"),
     "sh": ("sh", "test.sh"),
     "node": ("node", "--test"),
 }
-languages = pytest.mark.parametrize(
-    "lang",
-    [
-        pytest.param(
-            lang,
-            marks=pytest.mark.skipif(
-                lang == "node" and shutil.which("node") is None, reason="node is not installed"
-            ),
-        )
-        for lang in LANGUAGES.choices
-    ],
-)
+PARAMS = {
+    lang: pytest.param(
+        lang,
+        marks=pytest.mark.skipif(
+            lang == "node" and shutil.which("node") is None, reason="node is not installed"
+        ),
+    )
+    for lang in LANGUAGES.choices
+}
+languages = pytest.mark.parametrize("lang", PARAMS.values())
 
 
 def test_every_template_language_is_offered() -> None:
@@ -58,19 +57,6 @@ class TestCreatedPlugin:
         program.write_text(program.read_text().replace("+ 1", "+ 2"))
         done = subprocess.run(OWN_TEST[lang], cwd=directory, capture_output=True, check=False)
         assert done.returncode != 0
-
-    def test_the_generated_tests_run_the_plugin_by_its_first_line(
-        self, cli: CliRunner, lang: str
-    ) -> None:
-        directory = create(cli, lang)
-        (program,) = (p for p in directory.glob("run.*") if ".test." not in p.name)
-        first, rest = program.read_text().split("\n", 1)
-        script = f'#!/bin/sh\ntouch "$0.used"\nexec {first[2:]} "$@"\n'
-        own = cli.write("own/interpreter", script, 0o700)
-        program.write_text(f"#!{own}\n{rest}")
-        done = subprocess.run(OWN_TEST[lang], cwd=directory, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert own.with_name("interpreter.used").exists()
 
     def test_the_plugin_is_valid_and_handles_every_command(self, cli: CliRunner, lang: str) -> None:
         directory = str(create(cli, lang))
@@ -104,6 +90,39 @@ class TestCreatedPlugin:
             program, *words = shlex.split(command)
             assert (program, main(words)) == ("ductile", 0)
         assert "Good day, Ada!" in cli.capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lang", [PARAMS["sh"], PARAMS["node"]])
+def test_the_generated_tests_run_the_plugin_by_its_first_line(cli: CliRunner, lang: str) -> None:
+    directory = create(cli, lang)
+    (program,) = (p for p in directory.glob("run.*") if ".test." not in p.name)
+    first, rest = program.read_text().split("\n", 1)
+    script = f'#!/bin/sh\ntouch "$0.used"\nexec {first[2:]} "$@"\n'
+    own = cli.write("own/interpreter", script, 0o700)
+    program.write_text(f"#!{own}\n{rest}")
+    done = subprocess.run(OWN_TEST[lang], cwd=directory, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert own.with_name("interpreter.used").exists()
+
+
+def test_the_generated_tests_run_a_python_plugin_in_its_own_environment(
+    cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = create(cli, "python")
+    program = directory / "run.py"
+    text = program.read_text().replace("dependencies = []", 'dependencies = ["tiny"]')
+    program.write_text(text.replace("import json\n", "import json\nimport tiny\n"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    programs = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    write_wheel(tmp_path / "wheels", "tiny", "1.0")
+    wheels = ("--wheelhouse", str(tmp_path / "wheels"))
+    assert main(["plugin", "sync", str(directory), *wheels]) == 0
+    done = subprocess.run(OWN_TEST["python"], cwd=directory, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    program.write_text(program.read_text().replace("import tiny\n", "import missing\n"))
+    done = subprocess.run(OWN_TEST["python"], cwd=directory, capture_output=True, check=False)
+    assert done.returncode != 0
 
 
 class TestDirectory:

@@ -52,6 +52,8 @@ class SyncedPlugin:
     environment: str | None
     built: bool
     """Whether the environment was built."""
+    python: str | None
+    """What starts the plugin; None if that is not known before it is locked."""
 
 
 def sync_plugin(
@@ -66,7 +68,7 @@ def sync_plugin(
     missing. Raises `Refused`."""
     python = choose_python(plugin)
     if _needs_no_environment(plugin, python):
-        return SyncedPlugin(plugin.name, None, False, 0, None, False)
+        return SyncedPlugin(plugin.name, None, False, 0, None, False, str(python.executable))
     lock = None if upgrade else read_current_lock(plugin)
     locked = lock is None
     if lock is None:
@@ -80,21 +82,35 @@ def sync_plugin(
         data = plugin.lock
     environment = environment_path(environments, data, python.tag)
     built = build_environment(environment, lock, python, installer, report)
-    path, count = str(plugin.lock_path), len(lock.packages)
-    return SyncedPlugin(plugin.name, path, locked, count, str(environment), built)
+    return SyncedPlugin(
+        plugin=plugin.name,
+        lock=str(plugin.lock_path),
+        locked=locked,
+        packages=len(lock.packages),
+        environment=str(environment),
+        built=built,
+        python=str(environment / "bin" / "python"),
+    )
 
 
 def plan_sync(plugin: PythonPlugin, environments: Path, *, upgrade: bool = False) -> SyncedPlugin:
     """What `sync_plugin` would do, without doing it and without network."""
     python = choose_python(plugin)
     if _needs_no_environment(plugin, python):
-        return SyncedPlugin(plugin.name, None, False, 0, None, False)
+        return SyncedPlugin(plugin.name, None, False, 0, None, False, str(python.executable))
     lock, path = None if upgrade else read_current_lock(plugin), str(plugin.lock_path)
     if lock is None or plugin.lock is None:
-        return SyncedPlugin(plugin.name, path, True, 0, None, True)
+        return SyncedPlugin(plugin.name, path, True, 0, None, True, None)
     environment = environment_path(environments, plugin.lock, python.tag)
-    missing = not is_complete(environment)
-    return SyncedPlugin(plugin.name, path, False, len(lock.packages), str(environment), missing)
+    return SyncedPlugin(
+        plugin=plugin.name,
+        lock=path,
+        locked=False,
+        packages=len(lock.packages),
+        environment=str(environment),
+        built=not is_complete(environment),
+        python=str(environment / "bin" / "python"),
+    )
 
 
 def _needs_no_environment(plugin: PythonPlugin, python: PythonBuild) -> bool:
