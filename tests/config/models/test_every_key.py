@@ -245,4 +245,4 @@ def test_list_of_keys_is_complete(path: tuple[Any, ...]) -> None:
     for part in path:
         node = node[part]
     missing = known_keys(path) - set(node)
-    assert missing <= {"on-hook", "path", "url", "scopes_file", "scopes_hash"}
+    assert missing <= {"on-hook", "path", "pipeline", "url", "scopes_file", "scopes_hash"}

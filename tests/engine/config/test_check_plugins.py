@@ -35,6 +35,28 @@ class TestWebhooks:
         assert problem.nearest == "watcher"
         assert problem.line is not None
 
+    def test_an_endpoint_to_an_unknown_pipeline_is_refused(self, site: Site) -> None:
+        site.plugin("watcher", OK)
+        steps = [{"uses": "watcher"}]
+        site.settings["pipelines"] = [{"name": "deploy", "on": "x", "steps": steps}]
+        endpoint = {"path": "/hook", "pipeline": "deplyo", "secret": "a-secret-0123456789"}
+        site.settings["webhooks"] = {"endpoints": [endpoint]}
+        [problem] = problems(site)
+        assert problem.severity is Severity.ERROR
+        assert (problem.message, problem.found) == ("an unknown pipeline", '"deplyo"')
+        assert problem.path == ("webhooks", "endpoints", 0, "pipeline")
+        assert (problem.nearest, problem.line is not None) == ("deploy", True)
+
+    @pytest.mark.parametrize("named", [{}, {"plugin": "watcher", "pipeline": "deploy"}])
+    def test_an_endpoint_has_either_a_plugin_or_a_pipeline(
+        self, site: Site, named: dict[str, str]
+    ) -> None:
+        endpoint = {"path": "/hook", "secret": "a-secret-0123456789", **named}
+        site.settings["webhooks"] = {"endpoints": [endpoint]}
+        [problem] = problems(site)
+        assert "needs either plugin or pipeline" in problem.message
+        assert problem.line is not None
+
     def test_an_endpoint_to_a_bundled_plugin_says_how_to_load_it(self, site: Site) -> None:
         site.settings["plugin_roots"] = ["bundled:"]
         door(site, "notify")

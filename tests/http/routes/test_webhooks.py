@@ -26,10 +26,16 @@ webhooks:
     - {{path: /hook/own, plugin: echo, secret: {SECRET}, signature_header: X-Own}}
     - {{path: /hook/github, plugin: echo, secret: {SECRET}, provider: github}}
     - {{path: /hook/stripe, plugin: echo, secret: {SECRET}, provider: stripe, name: money}}
+    - {{path: /hook/direct, pipeline: direct, secret: {SECRET}, provider: github}}
 routes:
+  - {{from: direct, event_type: webhook.direct, to: other}}
   - {{from: plain, event_type: webhook.plain, to: other}}
 pipelines:
   - {{name: paid, on: webhook.money, steps: [{{uses: other}}]}}
+  - name: direct
+    on: webhook.direct
+    if: {{path: payload.never, op: exists}}
+    steps: [{{uses: echo}}]
 """
 PLUGINS = dict.fromkeys(("echo", "other"), ECHO)
 
@@ -98,6 +104,25 @@ def test_event_starts_routes_and_pipelines(api: ApiHarness, body: bytes) -> None
         "echo",
         "other",
     }
+
+
+def test_endpoint_starts_its_pipeline_once(api: ApiHarness) -> None:
+    body = b'{"n": 1}'
+    signed = {"X_Hub_Signature_256": f"sha256={sign(body)}", "X_GitHub_Delivery": "direct-1"}
+    answer = post(api, "/hook/direct", body, **signed)
+    assert answer.status == 202
+    first = job(api, answer.json["job_id"])
+    assert (first["plugin"], first["pipeline"]) == ("echo", "direct")
+    assert first["submitted_by"] == "webhook"
+    assert first["payload"]["payload"] == {"n": 1}  # type: ignore[index]
+    again = post(api, "/hook/direct", body, **signed)
+    assert again.json == {**answer.json, "duplicate": True}
+    rows = api.gateway.ledger.read(lambda tx: tx.dicts("pending_jobs", limit=1000))
+    made = [row for row in rows if row["source_event_id"] == first["source_event_id"]]
+    assert sorted((row["plugin"], row["pipeline"]) for row in made) == [
+        ("echo", "direct"),
+        ("other", ""),
+    ]
 
 
 def test_delivery_is_accepted_once(api: ApiHarness) -> None:

@@ -81,10 +81,15 @@ class ApiSettings(Section):
 
 
 class EndpointSettings(Section):
-    """An endpoint for one sender; `secret` or `secret_ref` is required."""
+    """An endpoint for one sender; it needs `plugin` or `pipeline`, and `secret` or `secret_ref`."""
 
     path: UrlPath = Field(description="Path of the URL.", examples=["/hook/github"])
-    plugin: Name = Field(description="Plugin whose `handle` command receives the event.")
+    plugin: Name | None = Field(
+        default=None, description="Plugin whose `handle` command receives the event."
+    )
+    pipeline: Name | None = Field(
+        default=None, description="Pipeline that the event starts, instead of a plugin."
+    )
     name: Name | None = Field(
         default=None,
         description="The event type is `webhook.<name>`; default: last part of the path.",
@@ -118,6 +123,8 @@ class EndpointSettings(Section):
     def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         if "secret" not in data and "secret_ref" not in data:
             yield "needs secret or secret_ref, because every webhook must be signed"
+        if ("plugin" in data) == ("pipeline" in data):
+            yield "needs either plugin or pipeline"
 
     @property
     def event_name(self) -> str:

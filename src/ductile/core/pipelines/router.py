@@ -126,18 +126,22 @@ class Router:
         event: Event,
         *,
         plugin: str | None,
+        pipeline: str | None = None,
         submitted_by: SubmittedBy,
         baggage: Mapping[str, Json] | None = None,
     ) -> Routing:
-        """Where an external event goes: to `plugin`, to routes, to pipelines.
+        """Where an external event goes: to `plugin` or `pipeline`, to routes, to other pipelines.
 
-        For routes and `from_plugin` its source is `event.source`. `baggage` is the initial
-        content of the root contexts.
+        The named pipeline starts once, whatever its `on`, `from_plugin` and `if`. For routes and
+        `from_plugin` the event's source is `event.source`. `baggage` is the initial content of the
+        root contexts.
         """
         entry = Entry(event, submitted_by=submitted_by)
         cause = InstanceCause.outside(event, submitted_by, baggage)
-        own = () if plugin is None else (self._routed(plugin, entry),)
-        return _gathered((*own, *self._elsewhere(entry, cause)))
+        own: list[Intent] = [] if plugin is None else [self._routed(plugin, entry)]
+        if pipeline is not None:
+            own.append(self._instance(self.pipelines[pipeline], entry, cause))
+        return _gathered((*own, *self._elsewhere(entry, cause, started=pipeline)))
 
     def start(
         self,
@@ -246,8 +250,13 @@ class Router:
         else:
             yield from self._enter(node.pipeline, node.next, entry)
 
-    def _elsewhere(self, entry: Entry, cause: InstanceCause) -> Iterator[Intent | Unrouted]:
-        """Routes and pipelines that the event matches, whatever job emitted it."""
+    def _elsewhere(
+        self, entry: Entry, cause: InstanceCause, started: str | None = None
+    ) -> Iterator[Intent | Unrouted]:
+        """Routes and pipelines that the event matches, whatever job emitted it.
+
+        `started` is a pipeline that the event has started already.
+        """
         event, source = entry.event, cause.plugin or ""
         if event.type in self.awaited:
             yield MatchWaits(event)
@@ -255,6 +264,8 @@ class Router:
             yield self._routed(plugin, entry)
         entry = replace(entry, dedupe_key=event.dedupe_key)
         for name in _matches(self.triggers, event.type, source):
+            if name == started:
+                continue
             yield from self._triggered(self.pipelines[name], entry, cause)
 
     def _hooked(self, end: RootEnd, event: Event) -> Iterator[Intent | Unrouted]:

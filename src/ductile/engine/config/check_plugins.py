@@ -7,6 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from ductile.config import Settings
+from ductile.config.models.http import EndpointSettings
 from ductile.config.models.plugin import PluginSettings
 from ductile.core.jobs.commands import DEFAULT_TIMEOUTS, HANDLE
 from ductile.core.pipelines.compile import Pipeline
@@ -33,16 +34,29 @@ def problems(
             message = f"no plugin root has a plugin named {target}"
             yield _warning(message, ("plugins", name), nearest=close)
     for index, endpoint in enumerate(settings.webhooks.endpoints):
-        at = ("webhooks", "endpoints", index, "plugin")
-        known = plugins.get(endpoint.plugin)
-        if known is None:
-            close, found = nearest(endpoint.plugin, plugins), shorten(endpoint.plugin)
-            yield Problem("an unknown plugin", at, found=found, nearest=close)
-        elif HANDLE not in known:
-            yield _no_command(endpoint.plugin, HANDLE, known, "its jobs will fail", at)
+        yield from _endpoint(settings, plugins, endpoint, ("webhooks", "endpoints", index))
     for name, plugin in settings.plugins.items():
         if plugin.enabled and name in plugins:
             yield from _commands(name, plugin, plugins[name])
+
+
+def _endpoint(
+    settings: Settings, plugins: Commands, endpoint: EndpointSettings, at: Path
+) -> Iterator[Problem]:
+    """Problems of the plugin or pipeline that an endpoint names."""
+    if endpoint.pipeline is not None:
+        names = [pipeline.name for pipeline in settings.pipelines]
+        if endpoint.pipeline not in names:
+            close, found = nearest(endpoint.pipeline, names), shorten(endpoint.pipeline)
+            yield Problem("an unknown pipeline", (*at, "pipeline"), found=found, nearest=close)
+    if endpoint.plugin is None:
+        return
+    known = plugins.get(endpoint.plugin)
+    if known is None:
+        close, found = nearest(endpoint.plugin, plugins), shorten(endpoint.plugin)
+        yield Problem("an unknown plugin", (*at, "plugin"), found=found, nearest=close)
+    elif HANDLE not in known:
+        yield _no_command(endpoint.plugin, HANDLE, known, "its jobs will fail", (*at, "plugin"))
 
 
 def disabled(
@@ -51,7 +65,8 @@ def disabled(
     """Places that would create jobs for a disabled plugin."""
     used: dict[Path, str] = {}
     for index, endpoint in enumerate(settings.webhooks.endpoints):
-        used["webhooks", "endpoints", index, "plugin"] = endpoint.plugin
+        if endpoint.plugin is not None:
+            used["webhooks", "endpoints", index, "plugin"] = endpoint.plugin
     for index, route in enumerate(settings.routes):
         used["routes", index, "to"] = route.to
     for pipeline in pipelines.values():
@@ -73,7 +88,7 @@ def unheard(
     that a hook starts fires no hook.
     """
     begun = {name for name, plugin in settings.plugins.items() if plugin.schedules}
-    begun |= {endpoint.plugin for endpoint in settings.webhooks.endpoints}
+    begun |= {endpoint.plugin for endpoint in settings.webhooks.endpoints if endpoint.plugin}
     begun |= {route.to for route in settings.routes if route.from_ in outside}
     used = {route.to for route in settings.routes}
     for pipeline in pipelines.values():

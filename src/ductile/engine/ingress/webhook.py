@@ -39,7 +39,7 @@ class AcceptedWebhook:
     """A webhook request that is stored durably."""
 
     job_id: str | None
-    """The job of the endpoint's plugin."""
+    """The job of the endpoint's plugin, or the first job of its pipeline."""
     duplicate: bool = False
     """Whether this delivery was accepted before; then nothing is created."""
 
@@ -84,6 +84,7 @@ class AcceptWebhook:
         self._routing = self._tx_config.router.arrive(
             event,
             plugin=endpoint.plugin,
+            pipeline=endpoint.pipeline,
             submitted_by=SubmittedBy.WEBHOOK,
             baggage=self._baggage,
         )
