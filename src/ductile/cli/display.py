@@ -43,12 +43,31 @@ def print_jobs(rows: list[Row], *, empty: str) -> None:
     )
 
 
+BAR_LENGTH = 10
+
+
+def format_progress(progress: Row | None, elapsed: float = 0.0) -> str:
+    """Return a bar, the message and the estimated time left of a job's progress.
+
+    The progress was requested `elapsed` seconds ago.
+    """
+    if progress is None:
+        return ""
+    percent, left = progress["percent"], progress["seconds_left"]
+    filled = int(percent * BAR_LENGTH / 100)
+    text = f"{'█' * filled}{'░' * (BAR_LENGTH - filled)} {percent:.0f} % {progress['message']}"
+    if left is None:
+        return text.rstrip()
+    return f"{text.rstrip()}, about {output.format_whole_seconds(left - elapsed)} left"
+
+
 def job_note(row: Row) -> str:
-    """Return what the job waits for, and its last error."""
+    """Return the job's progress, what it waits for, and its last error."""
+    progress = format_progress(row.get("progress"))
     waits, retry = row.get("waits_for"), row.get("next_retry_at")
     if waits and retry:
         waits = waits.replace(retry, output.format_time(retry))
-    return "; ".join(filter(None, (waits, row.get("last_error"))))
+    return "; ".join(filter(None, (progress, waits, row.get("last_error"))))
 
 
 def print_attempt_output(attempt: Row) -> None:

@@ -224,6 +224,11 @@ def format_duration(seconds: float) -> str:
     return " ".join([f"{count}{unit}" for count, unit in parts if count][:2])
 
 
+def format_whole_seconds(seconds: float) -> str:
+    """Format a duration without parts of a second, for output that is updated every second."""
+    return f"{max(int(seconds), 0)} s" if seconds < 60 else format_duration(seconds)
+
+
 def format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

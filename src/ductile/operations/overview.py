@@ -11,6 +11,7 @@ from ductile.core.waits.parse import WaitKind
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.services import Services
 from ductile.operations import schedule_report, status
+from ductile.operations.reports.job_list import read_progress
 from ductile.store.engines.api import Tx
 
 MOST_ROWS = 50
@@ -25,6 +26,9 @@ def overview(gateway: Services) -> dict[str, Any]:
     rows = schedule_report.listing(compiled, unready, gateway.ledger, now, boot)
     schedules = sorted((row for row in rows if row["next_run"]), key=lambda row: row["next_run"])
     queue = gateway.ledger.read(lambda tx: _queue(tx, compiled))
+    for job in queue["running"]:
+        if progress := read_progress(gateway, job["job_id"]):
+            job["progress"] = progress
     return {
         "at": to_text(now),
         "running_gateway": is_running,

@@ -51,11 +51,16 @@ def _list_rows(services: Services, find: Work[list[dict[str, Any]]]) -> list[dic
 def _with_progress(services: Services, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add the `progress` that running jobs report."""
     for row in rows:
-        log = services.running_log(row["id"]) if row["status"] == JobStatus.RUNNING else None
-        progress = find_progress(log.text) if log else None
-        if log and progress:
-            row["progress"] = describe_progress(progress, log.elapsed)
+        if row["status"] == JobStatus.RUNNING and (found := read_progress(services, row["id"])):
+            row["progress"] = found
     return rows
+
+
+def read_progress(services: Services, job_id: str) -> dict[str, Any] | None:
+    """Return the progress that a job reports which this gateway runs; None without any."""
+    log = services.running_log(job_id)
+    progress = find_progress(log.text) if log else None
+    return describe_progress(progress, log.elapsed) if log and progress else None
 
 
 def describe_progress(progress: Progress, elapsed: float) -> dict[str, Any]:

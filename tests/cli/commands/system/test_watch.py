@@ -141,6 +141,24 @@ def test_watch_shows_a_running_job(cli: CliRunner) -> None:
         os.close(gate)
 
 
+def test_watch_and_job_list_show_progress(cli: CliRunner) -> None:
+    os.mkfifo(cli.root / "gate")
+    gate = f"read _ < {cli.root}/gate"
+    steps = ("echo ::progress 40 copying >&2", gate, "echo ::progress 80 verifying >&2", gate)
+    cli.plugin("slow", "\n".join(steps))
+    with cli.gateway(), terminal(cli) as shown:
+        shown.until("0 running")
+        cli("api", "/plugin/slow/poll", "-X", "POST")
+        shown.until("████░░░░░░ 40 % copying, about")
+        assert "████░░░░░░ 40 % copying, about" in cli("job", "list").out
+        fifo = os.open(cli.root / "gate", os.O_RDWR)
+        os.write(fifo, b"\n")
+        shown.until("████████░░ 80 % verifying")
+        os.write(fifo, b"\n")
+        shown.until("0 running")
+        os.close(fifo)
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
 )
@@ -289,6 +307,16 @@ NEXT = {
     "next_run": "2026-02-08T10:00:30Z",
     "state": "active",
 }
+
+
+def test_a_frame_shows_the_progress_of_a_job_as_time_goes_on() -> None:
+    progress = {"percent": 42.5, "message": "copying", "seconds_left": 20.0}
+    job = {**RUNNING, "progress": progress}
+    shown = text(frame(page(running=[job]), width=120, height=None, elapsed=3.0))
+    assert "attempt 2  ████░░░░░░ 42 % copying, about 17 s left  a-job" in "\n".join(shown)
+    job["progress"] = {"percent": 100.0, "message": "", "seconds_left": None}
+    shown = text(frame(page(running=[job]), width=120, height=None, elapsed=3.0))
+    assert "██████████ 100 %  a-job" in "\n".join(shown)
 
 
 def test_a_frame_has_all_sections() -> None:

@@ -1,7 +1,7 @@
 """`ductile system watch`: a live view of the gateway in a terminal.
 
-An overview is requested after events, and seldom without any. Between two requests only the
-times on the screen are updated.
+An overview is requested after events, while jobs run, and otherwise seldom. Between two requests
+only the times on the screen are updated.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MIN_INTERVAL = 0.25
 """Seconds between two requests, with any number of events."""
 MAX_INTERVAL = 15.0
 """Seconds between two requests without events."""
+PROGRESS_INTERVAL = 2.0
+"""Seconds between two requests while jobs run: progress is not an event."""
 TICK = 1.0
 RECONNECT_DELAY = 1.0
 DEFAULT_WIDTH = 100
@@ -93,7 +95,9 @@ class WatchLoop:
 
     def _refresh_if_due(self) -> None:
         waited = time.monotonic() - self._requested_at
-        if not (waited >= MAX_INTERVAL or (self._has_events.is_set() and waited >= MIN_INTERVAL)):
+        runs_jobs = self._page is not None and bool(self._page["running"])
+        longest = PROGRESS_INTERVAL if runs_jobs else MAX_INTERVAL
+        if not (waited >= longest or (self._has_events.is_set() and waited >= MIN_INTERVAL)):
             return
         self._has_events.clear()
         try:

@@ -10,6 +10,7 @@ from unicodedata import combining, east_asian_width
 import click
 
 from ductile.cli import output
+from ductile.cli.display import format_progress
 from ductile.clock import from_text
 
 Line = list[tuple[str, str | None]]
@@ -32,7 +33,7 @@ def frame(
         return [_clip([(text, "yellow")], width)]
     now = from_text(page["at"]) + timedelta(seconds=elapsed)
     lines = _head(page, elapsed, note)
-    sections = [section for section in _sections(page, now) if section[1]]
+    sections = [section for section in _sections(page, now, elapsed) if section[1]]
     room = None if height is None else max(height - len(lines) - 2 * len(sections), 0)
     for (title, rows), shown in zip(sections, _rows_per_section(sections, room), strict=True):
         lines.append([])
@@ -64,9 +65,11 @@ def _head(page: Mapping[str, Any], elapsed: float, note: str | None) -> list[Lin
 Row = list[tuple[str, str | None]]
 
 
-def _sections(page: Mapping[str, Any], now: datetime) -> list[tuple[str, list[Row]]]:
+def _sections(
+    page: Mapping[str, Any], now: datetime, elapsed: float
+) -> list[tuple[str, list[Row]]]:
     return [
-        ("RUNNING", [_running(job, now) for job in page["running"]]),
+        ("RUNNING", [_running(job, now, elapsed) for job in page["running"]]),
         ("QUEUED", [_queued(row, page["held"]) for row in page["waiting"]]),
         ("RECENT FAILURES", [_failed(row, now) for row in page["failures"]]),
         ("BREAKERS", [_breaker(row, now) for row in page["breakers"]]),
@@ -74,12 +77,13 @@ def _sections(page: Mapping[str, Any], now: datetime) -> list[tuple[str, list[Ro
     ]
 
 
-def _running(job: Mapping[str, Any], now: datetime) -> Row:
+def _running(job: Mapping[str, Any], now: datetime, elapsed: float) -> Row:
     step = f"{job['pipeline']}/{job['step']}" if job["pipeline"] else ""
     attempt = f"attempt {job['attempt']}" if job["attempt"] > 1 else ""
     ran = _ago(job["started_at"], now)
     what = (f"{job['plugin']} {job['command']}", "cyan")
-    return [(ran, None), what, (step, None), (attempt, None), (job["job_id"], DIM)]
+    progress = (format_progress(job.get("progress"), elapsed), "green")
+    return [(ran, None), what, (step, None), (attempt, None), progress, (job["job_id"], DIM)]
 
 
 def _queued(row: Mapping[str, Any], held: Mapping[str, str]) -> Row:
@@ -101,19 +105,18 @@ def _breaker(row: Mapping[str, Any], now: datetime) -> Row:
 
 def _upcoming(row: Mapping[str, Any], now: datetime) -> Row:
     left = (from_text(row["next_run"]) - now).total_seconds()
-    due = f"in {_whole_seconds(left)}" if left > 0 else "now"
+    due = f"in {output.format_whole_seconds(left)}" if left > 0 else "now"
     state = "" if row["state"] == "active" else row["state"]
     name = f"{row['plugin']}/{row['schedule']}"
     return [(due, None), (name, None), (row["rule"], DIM), (state, "yellow")]
 
 
 def _ago(moment: str | None, now: datetime) -> str:
-    return "-" if moment is None else _whole_seconds((now - from_text(moment)).total_seconds())
-
-
-def _whole_seconds(seconds: float) -> str:
-    """Format a duration without parts of a second: the screen is updated every second."""
-    return f"{max(int(seconds), 0)} s" if seconds < 60 else output.format_duration(seconds)
+    return (
+        "-"
+        if moment is None
+        else output.format_whole_seconds((now - from_text(moment)).total_seconds())
+    )
 
 
 def _rows_per_section(sections: Sequence[tuple[str, list[Row]]], room: int | None) -> list[int]:
