@@ -9,16 +9,18 @@ from typing import Any
 import orjson
 
 from ductile.clock import Ids
-from ductile.core.jobs.judge import Rules, judge, prepare_failed, switch
+from ductile.core.jobs.judge import Rules, judge, prepare_failed, switch, wait
 from ductile.core.jobs.prepare import Entered
 from ductile.core.jobs.retry import RetryPolicy
 from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.graph import NodeKind
+from ductile.core.pipelines.intents import Routing
 from ductile.core.pipelines.router import build
 from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import Switched, entered_payload, judge_switch, prepare_step
 from ductile.core.values.json_values import Failure
 from ductile.core.values.redact import Redactor
+from ductile.core.waits.begin import begin_wait
 from ductile.model import (
     Ending,
     Event,
@@ -175,6 +177,11 @@ class Pipelines:
             accumulated = judged.accumulated if isinstance(judged, Switched) else None
             entered = Entered(payload, accumulated, context)
             verdict = switch(job, judged, entered, rules, now, self.entropy.uuid())
+        elif node is not None and node.kind is NodeKind.WAIT:
+            begun = begin_wait(
+                node, payload, context, now, hops=job.hops, wait_id=self.entropy.uuid()
+            )
+            verdict = wait(job, begun, Routing(), rules, now)
         else:
             accumulated = None
             if node is not None:

@@ -14,9 +14,20 @@ from ductile.core.pipelines.intents import Intent, Routing
 from ductile.core.pipelines.lineage import Done
 from ductile.core.pipelines.router import Router
 from ductile.core.waits.begin import NewWait
-from ductile.core.waits.decision import OpenWait, WaitEnd
+from ductile.core.waits.decision import OpenWait, WaitEnd, WaitStatus
 from ductile.core.waits.parse import WaitKind
 from ductile.model import Event, Job, Json
+
+WAITING_EVENT = "approval.waiting"
+APPROVAL_EVENTS = frozenset(
+    {
+        WAITING_EVENT,
+        *(
+            f"approval.{status}"
+            for status in (WaitStatus.APPROVED, WaitStatus.REJECTED, WaitStatus.EXPIRED)
+        ),
+    }
+)
 
 
 def announce_begin(
@@ -46,7 +57,7 @@ def announce_begin(
         "message": message,
         "text": message,
     }
-    event = Event("approval.waiting", payload, None, job.plugin, now, event_id)
+    event = Event(WAITING_EVENT, payload, None, job.plugin, now, event_id)
     return router.announce(done_by(job, deeper(context, job.hops)), event)
 
 

@@ -14,6 +14,7 @@ from ductile.core.pipelines.compile import Pipeline
 from ductile.core.values.json_values import shorten
 from ductile.core.values.scopes import find_unused
 from ductile.core.values.suggest import count_edits, nearest
+from ductile.core.waits.announce import APPROVAL_EVENTS
 from ductile.errors import Path, Problem, Severity
 from ductile.plugins.manifest import Manifest
 from ductile.plugins.registry import Registry
@@ -21,6 +22,7 @@ from ductile.plugins.registry import Registry
 Commands = Mapping[str, frozenset[str]]
 MAX_EDITS = 2
 """Typing errors in an event type that is probably a declared one."""
+NO_END = "the wait never ends, unless its run is cancelled"
 
 
 def problems(
@@ -107,7 +109,7 @@ def unheard(
 def unknown_events(
     settings: Settings, pipelines: Mapping[str, Pipeline], registry: Registry
 ) -> Iterator[Problem]:
-    """Pipelines for an event type that no source declares.
+    """Pipelines and waiting steps for an event type that no source declares.
 
     Declarations are optional. Where the plugins that could emit the event declare none, only a type
     that is almost equal to a declared one is reported.
@@ -117,22 +119,39 @@ def unknown_events(
     other |= {kind for peer in settings.remote_ingress.peers for kind in peer.accept}
     every = other.union(*declared.values())
     absent = {refusal.name for refusal in registry.refused} - declared.keys()
-    for pipeline in pipelines.values():
-        source = pipeline.from_plugin
-        if pipeline.on is None or _is_declared(pipeline.on, every):
+    for kind, source, at, consequence in _awaited_events(pipelines):
+        if kind in APPROVAL_EVENTS or _is_declared(kind, every):
             continue
         if source is None:
             known, is_complete = every, bool(every) and not absent and all(declared.values())
         else:
             known = declared.get(source, set())
             is_complete = bool(known)
-        close = nearest(pipeline.on, known)
-        if is_complete or (close is not None and count_edits(pipeline.on, close) <= MAX_EDITS):
+        close = nearest(kind, known)
+        if is_complete or (close is not None and count_edits(kind, close) <= MAX_EDITS):
             subject = f"plugin {source}" if source else "no plugin, webhook or peer"
             verb = "does not declare" if source else "declares"
-            message = f"{subject} {verb} this event type: only a start by name runs the pipeline"
-            found = shorten(pipeline.on)
-            yield replace(_warning(message, (*pipeline.at, "on"), nearest=close), found=found)
+            message = f"{subject} {verb} this event type: {consequence}"
+            yield replace(_warning(message, at, nearest=close), found=shorten(kind))
+
+
+def _awaited_events(
+    pipelines: Mapping[str, Pipeline],
+) -> Iterator[tuple[str, str | None, Path, str]]:
+    """Each event type that starts a pipeline or ends a wait: its source, and what follows if the
+    event never comes.
+    """
+    # The steps of a pipeline are repeated in every pipeline that calls it.
+    seen: set[Path] = set()
+    for pipeline in pipelines.values():
+        if pipeline.on is not None:
+            consequence = "only a start by name runs the pipeline"
+            yield pipeline.on, pipeline.from_plugin, (*pipeline.at, "on"), consequence
+        for node in pipeline.nodes.values():
+            if node.wait is not None and node.wait.event and node.at not in seen:
+                seen.add(node.at)
+                consequence = "only its timeout ends the wait" if node.wait.timeout else NO_END
+                yield node.wait.event, None, (*node.at, "wait", "event"), consequence
 
 
 def _emitted(manifest: Manifest) -> set[str]:

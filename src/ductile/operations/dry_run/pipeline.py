@@ -25,6 +25,7 @@ from ductile.core.pipelines.step_io import (
     switch_event,
 )
 from ductile.core.values.json_values import Failure
+from ductile.core.waits.begin import NewWait, begin_wait
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.config.restart_required import unreloadable
 from ductile.errors import ConfigError, NotFound, Refused
@@ -209,6 +210,11 @@ class _Preview:
                 node, job.event.payload, job.event.dedupe_key, context, hops=job.hops
             )
             yield {**shown, **describe_relay(sent)}
+        elif node.kind is NodeKind.WAIT:
+            begun = begin_wait(
+                node, job.event.payload, context, self._now, hops=job.hops, wait_id=PLACEHOLDER_ID
+            )
+            yield {**shown, **describe_wait_step(begun)}
         else:
             yield {**shown, **self._step(job, node, context)}
 
@@ -255,6 +261,10 @@ class _Preview:
     def _config(self, plugin: str | None) -> Document:
         plan = self._compiled.plans.get(plugin or "")
         return dict(orjson.loads(plan.config)) if plan else {}
+
+
+def describe_wait_step(begun: NewWait | Failure) -> Document:
+    return {"fails": begun.reason} if isinstance(begun, Failure) else {"waits_for": str(begun)}
 
 
 def describe_relay(sent: RelayMessage | Failure) -> Document:

@@ -18,6 +18,7 @@ from ductile.core.pipelines.step_io import (
     prepare_relay,
 )
 from ductile.core.values.redact import hide_secret_keys
+from ductile.core.waits.begin import begin_wait
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
@@ -28,6 +29,7 @@ from ductile.operations.dry_run.pipeline import (
     changes,
     describe_relay,
     describe_settlement,
+    describe_wait_step,
     run_once,
 )
 from ductile.operations.dry_run.sandbox import files_below, sandbox
@@ -69,6 +71,10 @@ def step(gateway: Services, pipeline: Pipeline, path: str, job_id: str | None) -
         key = entered_dedupe_key(job.payload)
         sent = prepare_relay(node, payload, key, context, hops=job.hops)
         return {**header, **describe_relay(sent)}
+    if node.kind is NodeKind.WAIT:
+        now = gateway.clock.now()
+        begun = begin_wait(node, payload, context, now, hops=job.hops, wait_id=job.id)
+        return {**header, **describe_wait_step(begun)}
     guarded = compiled.plans.get(node.config_of or "")
     config = orjson.loads(guarded.config) if guarded else {}
     judged = judge_switch(node, payload, context, config, hops=job.hops)

@@ -1,0 +1,221 @@
+"""Waits in the ledger, on both engines: one end each, whoever comes first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ductile.clock import Ids, from_text, to_text
+from ductile.core.waits.decision import WaitEnd, WaitStatus
+from ductile.core.waits.end import time_is_up
+from ductile.model import Event, JobStatus, SubmittedBy
+from ductile.store import waits
+from ductile.store.engines.api import Ledger
+from ductile.store.jobs import close, read, retries
+from ductile.store.jobs.spawn import SpawnPoint
+from ductile.store.outbox.due_times import DELAYED, move_due_times
+from ductile.store.waits import WaitRow
+from tests.conftest import CountingEntropy, FakeClock
+from tests.store.jobs.harness import Pipelines, job_filters
+
+Make = Callable[..., Pipelines]
+APPROVAL = {"approval": "Pay?", "timeout": 60.0}
+
+
+@pytest.fixture
+def make(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Make:
+    def build(*steps: dict[str, Any], **more: Any) -> Pipelines:
+        pipeline = {"name": "p", "on": "go", "steps": list(steps), **more}
+        return Pipelines(ledger, clock, entropy, [pipeline])
+
+    return build
+
+
+def only_wait(harness: Pipelines) -> WaitRow:
+    [row] = open_waits(harness)
+    return row
+
+
+def open_waits(harness: Pipelines) -> list[WaitRow]:
+    later = harness.clock.now() + timedelta(days=365)
+    return harness.ledger.read(lambda tx: waits.list_due(tx, later, 10_000))
+
+
+def end(harness: Pipelines, row: WaitRow, status: WaitStatus) -> JobStatus | None:
+    base, now = harness.entropy.uuid(), harness.clock.now()
+    ended = WaitEnd(status, now, "token:ann")
+    return harness.ledger.write(
+        lambda tx: close.end_wait(tx, row, ended, harness.tx_config, Ids(base), now)
+    )
+
+
+def cancel(harness: Pipelines, row: WaitRow) -> bool:
+    base, now = harness.entropy.uuid(), harness.clock.now()
+    job = harness.ledger.read(lambda tx: read.load_job(tx, row.job_id))
+    assert job is not None
+    return harness.ledger.write(
+        lambda tx: close.end_queued(
+            tx, job, JobStatus.DEAD, "cancelled", now, harness.tx_config, Ids(base)
+        )
+    )
+
+
+def send(harness: Pipelines, type: str, payload: Any) -> None:
+    """An event from outside."""
+    base, now = harness.entropy.uuid(), harness.clock.now()
+    event = Event(type, payload, None, "webhook", now, harness.entropy.uuid())
+    routing = harness.tx_config.router.arrive(event, plugin=None, submitted_by=SubmittedBy.API)
+    harness.ledger.write(
+        lambda tx: close.write_intents(
+            tx, routing.intents, SpawnPoint(), harness.tx_config, Ids(base), now
+        )
+    )
+
+
+def stored(harness: Pipelines, row: WaitRow) -> WaitRow:
+    found = harness.ledger.read(lambda tx: waits.find_wait(tx, row.id))
+    assert found is not None
+    return found
+
+
+def jobs_of(harness: Pipelines, step: str) -> list[dict[str, Any]]:
+    rows = harness.rows("jobs", **job_filters(limit=100_000))
+    return [dict(row) for row in rows if row["step_path"] == step]
+
+
+def test_parked_job_is_not_claimed_and_keeps_its_run_open(make: Make) -> None:
+    harness = make({"id": "hold", "wait": APPROVAL}, {"id": "next", "uses": "a"})
+    run = harness.start("p", {})
+    assert harness.run() == ["hold"]
+    row = only_wait(harness)
+    assert harness.take() is None
+    assert harness.scope(run) == "open"
+    assert row.due_at == to_text(harness.clock.now() + timedelta(seconds=60))
+    # Neither the loop for retries nor a clock that was set back makes it ready.
+    assert harness.ledger.read(lambda tx: retries.next_retry_at(tx, harness.clock.now())) is None
+    assert harness.ledger.write(lambda tx: retries.promote_due(tx, harness.clock.now())) == 0
+    assert harness.take() is None
+    assert end(harness, row, WaitStatus.APPROVED) is JobStatus.SUCCEEDED
+    assert harness.run() == ["next"]
+    assert harness.scope(run) == "ended"
+
+
+def test_clock_that_was_set_back_moves_delays_but_not_times(make: Make, clock: FakeClock) -> None:
+    until = to_text(clock.now() + timedelta(hours=3))
+    harness = make({"split": [{"wait": 7200.0}, {"wait": {"until": until}}]})
+    harness.start("p", {})
+    harness.run()
+    [kind] = [kind for kind in DELAYED if kind.noun == "waits"]
+    earlier, now = timedelta(hours=1), harness.clock.now()
+    before = {row.kind: row.due_at for row in open_waits(harness)}
+    harness.ledger.write(lambda tx: move_due_times(tx, kind, kind.first, earlier, now))
+    after = {row.kind: row.due_at for row in open_waits(harness)}
+    assert after["until"] == before["until"] == until
+    assert from_text(after["for"] or "") == from_text(before["for"] or "") - earlier
+
+
+def test_event_ends_all_matching_waits_and_no_other(make: Make) -> None:
+    condition = {"path": "payload.id", "op": "eq", "value": "{payload.id}"}
+    wait = {"event": "paid", "if": condition, "timeout": 60.0}
+    harness = make({"id": "hold", "wait": wait}, {"id": "next", "uses": "a"})
+    for id in (1, 1, 2):
+        harness.start("p", {"id": id})
+    harness.run()
+    send(harness, "paid", {"id": 3})
+    send(harness, "other", {"id": 1})
+    assert len(open_waits(harness)) == 3
+    send(harness, "paid", {"id": 1})
+    assert harness.run() == ["next", "next"]
+    assert len(open_waits(harness)) == 1
+
+
+def test_event_of_a_job_ends_a_wait_in_the_same_transaction(make: Make) -> None:
+    wait = {"event": "paid", "timeout": 60.0}
+    branches = [{"id": "hold", "wait": wait}, {"id": "pay", "uses": "a"}]
+    harness = make({"split": branches}, {"id": "join", "uses": "b"})
+    run = harness.start("p", {})
+    event = {"type": "paid", "payload": {"n": 1}}
+    ran = harness.run(a={"status": "ok", "result": 1, "events": [event]})
+    assert ran == ["step_1.0.hold", "step_1.1.pay", "join"]
+    assert harness.scope(run) == "ended"
+
+
+def test_failed_branch_leaves_the_wait_open_until_it_ends(make: Make) -> None:
+    branches = [{"id": "hold", "wait": APPROVAL}, {"id": "bad", "uses": "a"}]
+    harness = make({"split": branches}, {"id": "join", "uses": "b"})
+    run = harness.start("p", {})
+    harness.run(a={"status": "error", "error": "no", "retry": False})
+    assert harness.scope(run) == "open"
+    end(harness, only_wait(harness), WaitStatus.APPROVED)
+    assert harness.scope(run) == "failed"
+    assert jobs_of(harness, "join") == []
+
+
+def test_ended_waits_are_pruned_with_their_jobs(make: Make) -> None:
+    harness = make({"id": "hold", "wait": APPROVAL})
+    harness.start("p", {})
+    harness.run()
+    row = only_wait(harness)
+    end(harness, row, WaitStatus.APPROVED)
+    later = to_text(harness.clock.now() + timedelta(days=1))
+    prune: dict[str, Any] = {"before": later, "limit": 10}
+    assert harness.ledger.write(lambda tx: tx.run("prune_waits", **prune)) == 0
+    times = {"dedupe_before": later, "now": later}
+    assert harness.ledger.write(lambda tx: tx.run("prune_jobs", **prune, **times)) == 1
+    assert harness.ledger.write(lambda tx: tx.run("prune_waits", **prune)) == 1
+
+
+def race(harness: Pipelines, rounds: int) -> None:
+    """Let a timer, two persons, an event and a cancellation race for each wait."""
+    for _ in range(rounds):
+        harness.start("p", {})
+    harness.run()
+    rows = open_waits(harness)
+    assert len(rows) == rounds
+    # Each thread plays another part for each row, so that each of them is first now and then.
+    contenders: list[Callable[[WaitRow], object]] = [
+        lambda row: end(harness, row, time_is_up(row.kind)),
+        lambda row: end(harness, row, WaitStatus.APPROVED),
+        lambda row: end(harness, row, WaitStatus.REJECTED),
+        lambda row: cancel(harness, row) or None,
+    ]
+    barrier = threading.Barrier(len(contenders))
+
+    def contend(number: int) -> list[bool]:
+        won = []
+        for place in range(len(rows)):
+            row = rows[place]
+            if place % 50 == 0:
+                barrier.wait(60)
+            won.append(contenders[(number + place) % len(contenders)](row) is not None)
+        return won
+
+    with ThreadPoolExecutor(len(contenders)) as threads:
+        results = list(threads.map(contend, range(len(contenders))))
+    assert [sum(won) for won in zip(*results, strict=True)] == [1] * rounds
+    ends = [stored(harness, row).status for row in rows]
+    assert set(ends) <= {"approved", "rejected", "expired", "cancelled"}
+    statuses = {"approved": "succeeded", "cancelled": "dead"}
+    jobs = {job["id"]: job["status"] for job in jobs_of(harness, "hold")}
+    assert [jobs[row.job_id] for row in rows] == [statuses.get(end, "failed") for end in ends]
+    following = [job["parent_job_id"] for job in jobs_of(harness, "next")]
+    parents = [parent for parent in following if parent in {row.job_id for row in rows}]
+    approved = [row.job_id for row, end in zip(rows, ends, strict=True) if end == "approved"]
+    assert sorted(parents) == sorted(approved)
+
+
+def test_exactly_one_end_takes_effect(make: Make) -> None:
+    race(make({"id": "hold", "wait": APPROVAL}, {"id": "next", "uses": "a"}), 60)
+
+
+@pytest.mark.torture
+def test_exactly_one_end_takes_effect_ten_thousand_times(make: Make) -> None:
+    harness = make({"id": "hold", "wait": APPROVAL}, {"id": "next", "uses": "a"})
+    for _ in range(100):
+        race(harness, 100)
+        harness.run()
