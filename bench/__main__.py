@@ -24,6 +24,7 @@ NAMES = (
     "retention",
     "idle",
     "startup",
+    "dashboard",
     "postgres",
     "engines",
 )

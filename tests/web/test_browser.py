@@ -40,8 +40,8 @@ def gateway() -> Iterator[DashboardGateway]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def play(scenario: str, gateway: DashboardGateway) -> None:
-    """Run a scenario, and do what it asks for on its output."""
+def play(scenario: str, gateway: DashboardGateway) -> str:
+    """Run a scenario, do what it asks for on its output, and return the output."""
     environ = {
         **os.environ,
         "DUCTILE_URL": gateway.url,
@@ -70,6 +70,7 @@ def play(scenario: str, gateway: DashboardGateway) -> None:
             if process.poll() is None:
                 process.kill()
     assert code == 0, "".join(printed)
+    return "".join(printed)
 
 
 def _answer(request: str, gateway: DashboardGateway) -> str:
@@ -96,6 +97,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "cross-site",
         "keyboard",
         "revoke-token",
+        "end-sessions",
         "health-check",
         "outcomes",
     ],

@@ -671,6 +671,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the nodes that share the ledger, with their state and running jobs. */
+        get: operations["get_nodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/notices": {
         parameters: {
             query?: never;
@@ -1327,6 +1344,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/ui/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** End the sessions of all users. */
+        delete: operations["delete_ui_sessions"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1409,6 +1443,8 @@ export interface components {
         Attempt: {
             /** @description 0 if the job ended without having run. */
             attempt: number;
+            /** @description The boot id of the gateway that ran it. */
+            boot: string | null;
             command: string;
             completed_at: string;
             created_at: string;
@@ -1419,6 +1455,8 @@ export interface components {
             last_error: string | null;
             /** @description The plugin's log lines, each with a level and a message. */
             logs: unknown;
+            /** @description The name of the node that ran it. */
+            node: string | null;
             parent_job_id: string | null;
             plugin: string;
             /** @description The whole response; in lists null without `include_result`. */
@@ -1596,6 +1634,43 @@ export interface components {
             detail: string | null;
             duration_ms: number | null;
             healthy: boolean;
+        };
+        /** @description A gateway that uses this ledger. Times are by the database's clock. */
+        ClusterNode: {
+            /** @description The id of its current or last lifetime; running jobs name it as their `owner`. */
+            boot: string;
+            /** @description Of the settings that nodes have in common: nodes with different values have drifted. */
+            config_hash: string;
+            /** @description When the operator has drained it. */
+            drained_at: string | null;
+            /** @description The number of jobs that it runs. */
+            jobs: number;
+            labels: {
+                [key: string]: string;
+            };
+            name: string;
+            pipelines: string[];
+            /** @description The plugins whose jobs it runs. */
+            plugins: string[];
+            seconds_since_seen: number;
+            /** Format: date-time */
+            seen_at: string;
+            /** Format: date-time */
+            started_at: string;
+            /**
+             * @description `lost`: it has not been seen for 15 seconds and has not stopped regularly.
+             * @enum {string}
+             */
+            state: "running" | "draining" | "drained" | "stopped" | "lost";
+            stopped_at: string | null;
+            version: string;
+            workers: number;
+        };
+        /** @description The nodes that share the ledger, by name. */
+        ClusterNodes: {
+            /** @description The node that answers. */
+            node: string;
+            nodes: components["schemas"]["ClusterNode"][];
         };
         /** @description A command of a plugin. */
         Command: {
@@ -1938,6 +2013,8 @@ export interface components {
             attempts: components["schemas"]["Attempt"][];
             /** @description The number of earlier attempts; see /job-logs. */
             attempts_left_out?: number;
+            /** @description Of a pruned job: the boot id of the gateway that ran it. */
+            boot?: string | null;
             branch?: string;
             command: string;
             completed_at: string | null;
@@ -1960,6 +2037,9 @@ export interface components {
             last_error: string | null;
             max_attempts?: number;
             next_retry_at?: string | null;
+            /** @description The name of the node that runs it, or that ran a pruned job. */
+            node: string | null;
+            /** @description The boot id of the gateway that runs it. */
             owner?: string | null;
             parent_job_id: string | null;
             payload?: unknown;
@@ -2957,6 +3037,10 @@ export interface components {
         /** @description The session has ended. */
         UiSessionClosed: {
             closed: boolean;
+        };
+        /** @description The sessions of all users were ended. */
+        UiSessionsClosed: {
+            closed: number;
         };
         /** @description A webhook for agents, without its secret. */
         Webhook: {
@@ -7071,6 +7155,80 @@ export interface operations {
                 };
                 content: {
                     "text/plain": components["schemas"]["MetricsText"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_nodes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The nodes that share the ledger, by name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ClusterNodes"];
                 };
             };
             /** @description Malformed; the error names what is wrong. */
@@ -11451,6 +11609,125 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UiSessionClosed"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_ui_sessions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sessions of all users were ended. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UiSessionsClosed"];
                 };
             };
             /** @description Malformed; the error names what is wrong. */

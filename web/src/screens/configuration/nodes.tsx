@@ -1,14 +1,106 @@
-// The gateway that answers this page, and its ledger.
+// The nodes that share the ledger, the gateway that answers this page, and its ledger.
 
 import { useResource } from '../../api/resource';
-import type { Status } from '../../api/types';
+import type { ClusterNode, ClusterNodes, Status } from '../../api/types';
+import { Badge } from '../../components/badge';
 import { JsonView } from '../../components/json-view';
 import { Details, Section } from '../../components/page';
-import { Loaded } from '../../components/states';
+import { Loaded, MissingRoute } from '../../components/states';
+import { type Column, Table } from '../../components/table';
+import { Time } from '../../components/time';
 import { formatDuration } from '../../format/duration';
+import { countOf } from '../../format/text';
 import { LAST_STATUS } from '../plugins/health-checks';
 
+const COLUMNS: Column<ClusterNode>[] = [
+  {
+    id: 'name',
+    title: 'Node',
+    cell: ({ name, boot }) => <strong title={`Boot ${boot}`}>{name}</strong>,
+    sortBy: ({ name }) => name,
+  },
+  {
+    id: 'state',
+    title: 'State',
+    cell: ({ state }) => <Badge status={state} />,
+    sortBy: ({ state }) => state,
+  },
+  {
+    id: 'jobs',
+    title: 'Jobs',
+    cell: ({ jobs, workers }) => `${jobs} of ${workers}`,
+    sortBy: ({ jobs }) => jobs,
+  },
+  { id: 'seen', title: 'Seen', cell: ({ seen_at }) => <Time at={seen_at} relative /> },
+  {
+    id: 'started',
+    title: 'Started',
+    wide: true,
+    cell: ({ started_at }) => <Time at={started_at} relative />,
+    sortBy: ({ started_at }) => started_at,
+  },
+  { id: 'version', title: 'Version', wide: true, cell: ({ version }) => version },
+  {
+    id: 'labels',
+    title: 'Labels',
+    wide: true,
+    cell: ({ labels }) =>
+      Object.entries(labels)
+        .map(([key, value]) => `${key}=${value}`)
+        .join(' '),
+  },
+  {
+    id: 'plugins',
+    title: 'Runs',
+    wide: true,
+    cell: ({ plugins }) => (
+      <span title={plugins.join(', ')}>{countOf(plugins.length, 'plugin')}</span>
+    ),
+  },
+];
+
 export function GatewayNodes() {
+  return (
+    <>
+      <NodeList />
+      <OwnState />
+    </>
+  );
+}
+
+function NodeList() {
+  const found = useResource<ClusterNodes>('/nodes');
+  return (
+    <Section
+      title="Nodes"
+      aside={
+        <button type="button" class="quiet" onClick={found.refetch}>
+          Refresh
+        </button>
+      }
+    >
+      <Loaded resource={found} missing={<MissingRoute what="a list of nodes" />}>
+        {({ nodes }) => (
+          <>
+            <Drift nodes={nodes} />
+            <Table rows={nodes} columns={COLUMNS} keyOf={({ name }) => name} label="Nodes" />
+          </>
+        )}
+      </Loaded>
+    </Section>
+  );
+}
+
+/** Nodes that run with different settings decide differently about the same jobs. */
+function Drift({ nodes }: { nodes: ClusterNode[] }) {
+  const alive = nodes.filter(({ state }) => state !== 'stopped' && state !== 'lost');
+  if (new Set(alive.map(({ config_hash }) => config_hash)).size < 2) return null;
+  return (
+    <p class="problem">The nodes have different configurations: reload those that are behind.</p>
+  );
+}
+
+function OwnState() {
   const status = useResource<Status>(LAST_STATUS);
   return (
     <Loaded resource={status}>

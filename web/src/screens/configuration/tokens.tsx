@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
-import { path, post } from '../../api/client';
+import { path, post, remove } from '../../api/client';
 import { useResource } from '../../api/resource';
-import { can } from '../../api/session';
+import { can, startSession } from '../../api/session';
 import type { Token, Tokens } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { ask, Dialog } from '../../components/dialog';
@@ -9,6 +9,7 @@ import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
 import { notify, report } from '../../components/toast';
+import { countOf } from '../../format/text';
 import { SecretDialog } from '../webhooks/new-webhook-dialog';
 
 interface Actions {
@@ -66,6 +67,22 @@ function columns({ revoke, rotate }: Actions): Column<Token>[] {
   ];
 }
 
+async function endSessions(): Promise<void> {
+  const isSure = await ask({
+    title: 'End all sessions of the dashboard?',
+    text: 'Everyone has to log in again, you too. The tokens stay valid.',
+    confirm: 'End the sessions',
+    isDestructive: true,
+  });
+  if (!isSure) return;
+  await report(
+    remove<{ closed: number }>('/ui/sessions'),
+    ({ closed }) => `${countOf(closed, 'session')} ended.`,
+  );
+  // This session has ended too: the next request asks for a login.
+  await startSession();
+}
+
 export function TokenList() {
   const [secret, setSecret] = useState('');
   const [isCreating, setCreating] = useState(false);
@@ -99,6 +116,9 @@ export function TokenList() {
         <p>
           <button type="button" onClick={() => setCreating(true)}>
             New token …
+          </button>{' '}
+          <button type="button" class="danger-quiet" onClick={endSessions}>
+            End all sessions …
           </button>
         </p>
       )}

@@ -25,6 +25,7 @@ const COLUMNS: Column<Attempt>[] = [
     wide: true,
     cell: ({ completed_at }) => <Time at={completed_at} />,
   },
+  { id: 'node', title: 'Node', wide: true, cell: ({ node }) => node },
   {
     id: 'took',
     title: 'Took',
