@@ -93,6 +93,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "retry-job",
         "bulk-action",
         "pause-schedule",
+        "pause-plugin",
         "reconnect",
         "cross-site",
         "keyboard",

@@ -6,9 +6,7 @@ import { goTo } from './session.mjs';
 await run(
   async (page) => {
     await goTo(page, '/configuration?tab=nodes');
-    const nodes = page.getByRole('table', { name: 'Nodes' });
-    await nodes.locator('.badge', { hasText: 'running' }).waitFor();
-    await nodes.getByText('0 of 2').waitFor();
+    await page.getByRole('row', { name: /running 0 of 2/ }).waitFor();
 
     await goTo(page, '/configuration?tab=tokens');
     await page.getByRole('button', { name: 'End all sessions …' }).click();

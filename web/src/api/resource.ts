@@ -108,6 +108,7 @@ export const TOPICS = [
   'pipelines',
   'events',
   'breakers',
+  'flow',
   'relay',
   'gateway:messages',
   'gateway:violations',

@@ -10,7 +10,7 @@ setInterval(() => {
 }, 1000);
 
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
-const HOUR = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const HOUR = new Intl.DateTimeFormat(undefined, { hour: 'numeric' });
 const DAY_AND_CLOCK = new Intl.DateTimeFormat(undefined, {
   month: 'short',
   day: 'numeric',
@@ -32,7 +32,7 @@ export function formatTime(text: string): string {
   return (isToday ? CLOCK : DAY_AND_CLOCK).format(time);
 }
 
-/** The hour and minute of a time. */
+/** The hour of a time. */
 export function formatHour(text: string): string {
   return HOUR.format(new Date(text));
 }

@@ -34,6 +34,7 @@ describe('addCounts', () => {
 describe('findAttention', () => {
   const nothing = {
     overview: null,
+    pauses: null,
     dead: null,
     failed: null,
     schedules: null,
@@ -43,6 +44,23 @@ describe('findAttention', () => {
 
   it('finds nothing in nothing', () => {
     expect(findAttention(nothing)).toEqual([]);
+  });
+
+  it('reports a paused plugin, and leaves the gateway to its notice', () => {
+    const pause = {
+      paused_by: 'token:ada',
+      paused_at: '2026-01-01',
+      reason: 'a move',
+      until: null,
+    };
+    const pauses = [
+      { ...pause, kind: 'system' as const, name: null },
+      { ...pause, kind: 'plugin' as const, name: 'a/b' },
+    ];
+    const items = findAttention({ ...nothing, pauses: { pauses } });
+    expect(items.map(({ why, href }) => [why, href])).toEqual([
+      ['token:ada paused it: a move', '/plugins/a%2Fb'],
+    ]);
   });
 
   it('leads to the job, or to the list of several', () => {

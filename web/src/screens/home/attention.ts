@@ -1,6 +1,6 @@
 // What needs the operator, from the gateway's own answers.
 
-import type { Deliveries, JobPage, Overview, Schedules, Status } from '../../api/types';
+import type { Deliveries, JobPage, Overview, Pauses, Schedules, Status } from '../../api/types';
 import { countOf, shortId } from '../../format/text';
 
 export interface AttentionItem {
@@ -16,6 +16,7 @@ export interface AttentionItem {
 
 interface Sources {
   overview: Overview | null;
+  pauses: Pauses | null;
   dead: JobPage | null;
   /** Jobs that failed without being retried. */
   failed: JobPage | null;
@@ -30,6 +31,7 @@ const QUIET_SCHEDULES = /^(active|paused|done|breaker_.*|refused|unhealthy|disab
 
 export function findAttention(sources: Sources): AttentionItem[] {
   return [
+    ...pausedParts(sources.pauses),
     ...openBreakers(sources.overview),
     ...heldPlugins(sources.overview, sources.status),
     ...endedJobs(sources.dead, 'dead'),
@@ -66,6 +68,23 @@ function heldPlugins(overview: Overview | null, status: Status | null): Attentio
     href: `/plugins/${encodeURIComponent(plugin)}`,
     at: null,
   }));
+}
+
+/** The pause of the gateway has a notice of its own. */
+function pausedParts(found: Pauses | null): AttentionItem[] {
+  return (found?.pauses ?? []).flatMap(({ kind, name, reason, paused_by, paused_at }) =>
+    name === null
+      ? []
+      : {
+          id: `pause ${kind} ${name}`,
+          kind: `Paused ${kind}`,
+          tone: 'warn' as const,
+          title: name,
+          why: `${paused_by} paused it${reason ? `: ${reason}` : '.'}`,
+          href: `/${kind}s/${encodeURIComponent(name)}`,
+          at: paused_at,
+        },
+  );
 }
 
 /** A failure that was not retried is news for a day; a dead job waits for a decision. */

@@ -10,6 +10,8 @@ import { Elapsed, Time } from '../../components/time';
 import { describeRule } from '../../format/cron';
 import { countOf } from '../../format/text';
 import { Link } from '../../router/link';
+import { PauseButton, PauseNotice } from '../pauses/pause-control';
+import { GATEWAY, usePauses } from '../pauses/pauses';
 import type { AttentionItem } from './attention';
 import { Outcomes } from './outcomes';
 import { useAttention } from './use-attention';
@@ -17,9 +19,11 @@ import { useAttention } from './use-attention';
 export function Home() {
   const ofJobs = ofTopics('jobs', 'breakers');
   const overview = useResource<Overview>(can('system:ro') ? '/system/overview' : null, ofJobs);
-  const items = useAttention(overview.data);
+  const pauses = usePauses();
+  const items = useAttention(overview.data, pauses.data);
   return (
-    <Page title="Home">
+    <Page title="Home" actions={<PauseButton target={GATEWAY} pauses={pauses} />}>
+      <PauseNotice target={GATEWAY} pauses={pauses} />
       {overview.error && !overview.data && (
         <Failure error={overview.error} retry={overview.refetch} />
       )}

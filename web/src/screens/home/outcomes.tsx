@@ -5,7 +5,7 @@ import type { AnalyticsHours } from '../../api/types';
 import { OutcomeBar } from '../../components/outcome-bar';
 import { Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
-import { formatHour } from '../../format/time';
+import { formatHour, formatTime } from '../../format/time';
 import { Link } from '../../router/link';
 import { addCounts, type Counts, totalOf } from './counts';
 
@@ -43,7 +43,12 @@ function HourBars({ hours }: { hours: AnalyticsHours['hours'] }) {
     <ol class="hours" aria-label="Attempts per hour">
       {bars.map(({ start, counts, total }) => (
         <li key={start}>
-          <OutcomeBar counts={counts} share={total / largest} label={formatHour(start)} isUpright />
+          <OutcomeBar
+            counts={counts}
+            share={total / largest}
+            label={`From ${formatTime(start)}`}
+            isUpright
+          />
           <span class="hour" aria-hidden="true">
             {formatHour(start)}
           </span>

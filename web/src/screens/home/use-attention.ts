@@ -1,11 +1,14 @@
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { Deliveries, JobPage, Overview, Schedules, Status } from '../../api/types';
+import type { Deliveries, JobPage, Overview, Pauses, Schedules, Status } from '../../api/types';
 import { LAST_STATUS } from '../plugins/health-checks';
 import { type AttentionItem, findAttention } from './attention';
 
 /** What needs the operator, as far as the session's scopes show it; null while it is unknown. */
-export function useAttention(overview: Overview | null): AttentionItem[] | null {
+export function useAttention(
+  overview: Overview | null,
+  pauses: Pauses | null,
+): AttentionItem[] | null {
   const ofJobs = ofTopics('jobs', 'breakers');
   const addressOf = (scope: string, address: string) => (can(scope) ? address : null);
   const status = useResource<Status>(addressOf('system:ro', LAST_STATUS));
@@ -24,6 +27,7 @@ export function useAttention(overview: Overview | null): AttentionItem[] | null 
   if (isMissing) return null;
   return findAttention({
     overview,
+    pauses,
     status: status.data,
     dead: dead.data,
     failed: failed.data,

@@ -10,6 +10,8 @@ import { Details, Page, Section } from '../../components/page';
 import { Empty, Loaded, MissingRoute } from '../../components/states';
 import { formatDuration } from '../../format/duration';
 import { Link } from '../../router/link';
+import { PauseButton, PauseNotice } from '../pauses/pause-control';
+import { usePauses } from '../pauses/pauses';
 import { OutcomePlots } from '../plugins/outcome-plots';
 import { RunTable } from '../runs/run-table';
 import { describeStart } from './handlers';
@@ -26,13 +28,21 @@ export function PipelineScreen({ name }: { name: string }) {
     withQuery('/pipeline-runs', { pipeline: name, limit: PLOTTED_RUNS }),
     ofTopics('pipelines', 'jobs'),
   );
-  const start = can('plugin:rw') && (
-    <button type="button" class="primary" onClick={() => setStarting(true)}>
-      Start …
-    </button>
+  const pauses = usePauses();
+  const target = { kind: 'pipeline', name } as const;
+  const actions = (
+    <>
+      <PauseButton target={target} pauses={pauses} />
+      {can('plugin:rw') && (
+        <button type="button" class="primary" onClick={() => setStarting(true)}>
+          Start …
+        </button>
+      )}
+    </>
   );
   return (
-    <Page title={name} parent={<Link to="/pipelines">Pipelines</Link>} actions={start}>
+    <Page title={name} parent={<Link to="/pipelines">Pipelines</Link>} actions={actions}>
+      <PauseNotice target={target} pauses={pauses} />
       <Loaded resource={pipeline}>
         {(found) => <PipelineParts pipeline={found} newest={runs.data?.runs[0]} />}
       </Loaded>

@@ -1,5 +1,6 @@
-import { useResource } from '../../api/resource';
+import { ofTopics, useResource } from '../../api/resource';
 import type { Pipelines as PipelineList } from '../../api/types';
+import { Badge } from '../../components/badge';
 import { Page } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
@@ -13,11 +14,12 @@ const COLUMNS: Column<OwnedPipeline>[] = [
   {
     id: 'name',
     title: 'Pipeline',
-    cell: ({ name, handlers }) => (
+    cell: ({ name, paused, handlers }) => (
       <>
         <Link to={addressOf(name)}>
           <strong>{name}</strong>
-        </Link>
+        </Link>{' '}
+        {paused && <Badge status="paused" />}
         {handlers.map((handler) => (
           <div key={handler.name} class="note">
             <Link to={addressOf(handler.name)}>{describeStart(handler)}</Link>{' '}
@@ -62,7 +64,7 @@ const COLUMNS: Column<OwnedPipeline>[] = [
 ];
 
 export function Pipelines() {
-  const list = useResource<PipelineList>('/pipelines');
+  const list = useResource<PipelineList>('/pipelines', ofTopics('flow'));
   return (
     <Page title="Pipelines">
       <Loaded resource={list}>

@@ -10,6 +10,8 @@ import { Details, Page, Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { Tabs } from '../../components/tabs';
 import { Link } from '../../router/link';
+import { PauseButton, PauseNotice } from '../pauses/pause-control';
+import { usePauses } from '../pauses/pauses';
 import { BreakerList } from './breaker-list';
 import { FactList } from './fact-list';
 import { OutcomePlots } from './outcome-plots';
@@ -18,14 +20,22 @@ import { RunDialog } from './run-dialog';
 const PLOTTED_ATTEMPTS = 1000;
 
 export function PluginScreen({ name }: { name: string }) {
-  const plugin = useResource<PluginDetail>(path('plugin', name), ofTopics('breakers'));
+  const plugin = useResource<PluginDetail>(path('plugin', name), ofTopics('breakers', 'flow'));
+  const pauses = usePauses();
+  const target = { kind: 'plugin', name } as const;
   return (
     <Page
       title={name}
       parent={<Link to="/plugins">Plugins</Link>}
       mark={plugin.data && <Badge status={plugin.data.state} />}
-      actions={<Link to={`/jobs?plugin=${encodeURIComponent(name)}`}>Its jobs</Link>}
+      actions={
+        <>
+          <Link to={`/jobs?plugin=${encodeURIComponent(name)}`}>Its jobs</Link>
+          <PauseButton target={target} pauses={pauses} />
+        </>
+      }
     >
+      <PauseNotice target={target} pauses={pauses} />
       <Loaded resource={plugin}>
         {(found) => (
           <>

@@ -33,7 +33,11 @@ const COLUMNS: Column<Row>[] = [
   {
     id: 'state',
     title: 'State',
-    cell: ({ state }) => <Badge status={state} />,
+    cell: ({ state, paused }) => (
+      <>
+        <Badge status={state} /> {paused && <Badge status="paused" />}
+      </>
+    ),
     sortBy: ({ state }) => state,
   },
   {
@@ -65,7 +69,7 @@ const COLUMNS: Column<Row>[] = [
 ];
 
 export function Plugins() {
-  const list = useResource<PluginList>('/plugins', ofTopics('breakers'));
+  const list = useResource<PluginList>('/plugins', ofTopics('breakers', 'flow'));
   const { status, isChecking, check } = useHealthChecks();
   const checked = new Map(status?.plugins.map((plugin) => [plugin.name, plugin]));
   const newest = useLastAttempts();
