@@ -89,6 +89,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List approvals, newest first. */
+        get: operations["get_approvals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/approvals/{approval_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show what a pipeline wants approved, and the decision. */
+        get: operations["get_approvals_approval_id"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/approvals/{approval_id}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Approve; the next step of the pipeline runs. */
+        post: operations["post_approvals_approval_id_approve"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/approvals/{approval_id}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reject; the step of the pipeline fails. */
+        post: operations["post_approvals_approval_id_reject"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/audit": {
         parameters: {
             query?: never;
@@ -1558,6 +1626,43 @@ export interface components {
             };
             window: string;
         };
+        /** @description A decision that a step of a pipeline waits for, or waited for. */
+        Approval: {
+            comment: string | null;
+            /** Format: date-time */
+            created_at: string;
+            description: string;
+            /** @description When it expires; null if it waits without an end. */
+            due_at: string | null;
+            ended_at: string | null;
+            /** @description Who decided: `token:NAME`, `user:NAME`, `session:local` or `link`. */
+            ended_by: string | null;
+            id: string;
+            /** @description The pipeline run; null past its retention. */
+            instance_id: string | null;
+            job_id: string;
+            on_timeout: ("fail" | "continue" | "skip") | null;
+            pipeline: string;
+            /** @enum {string} */
+            status: "waiting" | "approved" | "rejected" | "expired" | "cancelled";
+            step: string;
+            title: string;
+        };
+        /** @description The approval that was decided; with `dry_run`, would be. */
+        ApprovalAction: {
+            dry_run?: boolean;
+            id: string;
+            job_id: string;
+            /** @description The status of the step's job after the decision. */
+            job_status: string;
+            /** @enum {string} */
+            status: "approved" | "rejected";
+        };
+        /** @description A page of approvals, newest first. */
+        Approvals: {
+            approvals: components["schemas"]["Approval"][];
+            cursor: string | null;
+        };
         /** @description One attempt of a job. */
         Attempt: {
             /** @description 0 if the job ended without having run. */
@@ -1823,6 +1928,15 @@ export interface components {
             }[];
             snapshot_id: string | null;
             warnings: string[];
+        };
+        DecisionBody: {
+            /** @description Text to record with the decision. */
+            comment?: string;
+            /**
+             * @description Return what would be done; change nothing.
+             * @default false
+             */
+            dry_run: boolean;
         };
         DecisionLog: {
             action: components["schemas"]["DecisionLogAction"];
@@ -2526,9 +2640,13 @@ export interface components {
         };
         /** @description The numbers of jobs. */
         OverviewQueue: {
+            /** @description Decisions that pipelines wait for. */
+            approvals: number;
             ready: number;
             retrying: number;
             running: number;
+            /** @description All steps that wait for a decision, an event or a time. */
+            waits: number;
         };
         /** @description A pause; with `dry_run`, what would be paused. */
         Pause: {
@@ -3618,6 +3736,451 @@ export interface operations {
             };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_approvals: {
+        parameters: {
+            query?: {
+                /** @description The `cursor` of the previous page. */
+                before?: string;
+                /** @description Maximum number of rows. */
+                limit?: number;
+                /** @description Approvals of this pipeline. */
+                pipeline?: string;
+                /** @description Approvals in this state. */
+                status?: "waiting" | "approved" | "rejected" | "matched" | "elapsed" | "expired" | "cancelled";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of approvals, newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approvals"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_approvals_approval_id: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description An approval's id, the beginning of it, or the id of its job. */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A decision that a step of a pipeline waits for, or waited for. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_approvals_approval_id_approve: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Within a day the same key returns the same result; with another body 422. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description An approval's id, the beginning of it, or the id of its job. */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DecisionBody"];
+            };
+        };
+        responses: {
+            /** @description The approval that was decided; with `dry_run`, would be. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalAction"];
+                };
+            };
+            /** @description The approval that was decided; with `dry_run`, would be. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalAction"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_approvals_approval_id_reject: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Within a day the same key returns the same result; with another body 422. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description An approval's id, the beginning of it, or the id of its job. */
+                approval_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DecisionBody"];
+            };
+        };
+        responses: {
+            /** @description The approval that was decided; with `dry_run`, would be. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalAction"];
+                };
+            };
+            /** @description The approval that was decided; with `dry_run`, would be. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalAction"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };
