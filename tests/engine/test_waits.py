@@ -26,6 +26,7 @@ from ductile.operations.waits.approvals import (
 from ductile.operations.why import explain_job
 from tests.engine.site import PYTHON, Running, Site
 from tests.postgres import Server
+from tests.store.jobs.harness import job_filters
 from tests.waiting import until
 
 Step = dict[str, Any]
@@ -132,10 +133,8 @@ def test_rejected_approval_fails_the_run_and_its_hooks_see_the_reason(site: Site
 
 def hook_result(running: Running) -> dict[str, Any] | None:
     """What the only succeeded job of the plugin received."""
-    filters = dict.fromkeys(("command", "submitted_by", "since", "before"))
-    rows = running.gateway.ledger.read(
-        lambda tx: tx.dicts("jobs", status="succeeded", plugin="echo", limit=2, **filters)
-    )
+    filters = job_filters(status="succeeded", plugin="echo")
+    rows = running.gateway.ledger.read(lambda tx: tx.dicts("jobs", **filters))
     return dict(running.job(rows[0]["id"])["result"]["result"]) if rows else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -55,8 +56,13 @@ def link_of(api: ApiHarness, approval_id: str) -> str:
 
     def find() -> str | None:
         for job in api.ask("GET", "/jobs?plugin=echo").json["jobs"]:
-            payload = api.ask("GET", f"/job/{job['job_id']}").json["payload"]["payload"]
+            [row] = api.gateway.ledger.read(lambda tx, id=job["job_id"]: tx.dicts("job", id=id))
+            payload = json.loads(row["payload"])["payload"]
             if payload.get("approval_id") == approval_id:
+                shown = api.ask("GET", f"/job/{job['job_id']}")
+                # Who may read jobs may not decide for others.
+                assert shown.json["payload"]["payload"]["link"].endswith("/approve/[REDACTED]")
+                assert payload["link"].rpartition("/")[2] not in shown.raw.decode()
                 return str(payload["link"])
         return None
 

@@ -31,9 +31,10 @@ from ductile.model import (
 )
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, Ledger
+from ductile.store.engines.queries import NEVER
 from ductile.store.jobs import claim as claims
 from ductile.store.jobs import close, enqueue, plugin_state, read
-from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy, claim
+from ductile.store.jobs.claim import MAX_SEQ, ClaimedJob, ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
@@ -230,6 +231,6 @@ class Pipelines:
 
 
 def job_filters(**given: object) -> dict[str, object]:
-    keys = ("status", "plugin", "command", "submitted_by", "since", "before")
-    none = dict.fromkeys(keys)
-    return {**none, "limit": 100, **given}
+    """The values of the query `jobs`, which lists the newest jobs first."""
+    none = dict.fromkeys(("status", "plugin", "pipeline", "command", "submitted_by"))
+    return {**none, "since": "", "at": NEVER, "before": MAX_SEQ, "limit": 100, **given}

@@ -33,6 +33,15 @@ _NOT_SECRET = frozenset({"dedupe_key", "key_id", "secret_ref", "require_key_id"}
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
+_APPROVAL_LINK = re.compile(r"(/approve/)[A-Za-z0-9_-]{43}")
+"""The path of a link whose token decides an approval."""
+
+
+def hide_approval_links(text: str) -> str:
+    """`text` without the tokens of approval links: who may read jobs may not decide for others."""
+    return _APPROVAL_LINK.sub(rf"\1{REDACTED}", text) if "/approve/" in text else text
+
+
 def names_a_secret(key: str) -> bool:
     """Whether a scalar with this key is redacted: a word of the key names a secret."""
     if key in _NOT_SECRET:
