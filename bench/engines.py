@@ -114,14 +114,17 @@ def measure(*, quick: bool) -> Findings:
 
 
 def run(mode: str, jobs: int, server: Server, url: str | None, nodes: int = 1) -> Turn:
-    places = [Place(workers=max(2, WORKERS // nodes), url=url) for _ in range(nodes)]
-    if mode == DRAIN:
+    places = [Place(workers=WORKERS, url=url) for _ in range(nodes)]
+    if mode == DRAIN and nodes == 1:
         backlog.fill(places[0], PLUGIN, jobs)
     with started(places) as gateways:
         ledger = backlog.reader(places[0])
         done = backlog.succeeded(ledger)
         before, statements = seconds(gateways, server), server.statements()
         began, commits = time.time(), committed(ledger)
+        if mode == DRAIN and nodes > 1:
+            # After the start of the last node, before which the first would have run them all.
+            backlog.fill(places[0], PLUGIN, jobs)
         if mode == END_TO_END:
             load = programs().load(places[0].socket, PLUGIN, jobs, CONNECTIONS)
             load.communicate()

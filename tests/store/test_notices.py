@@ -110,7 +110,7 @@ def test_notices_after_an_open_transaction_are_held_back(
     ledger, posted, go_on = postgres_ledger, threading.Event(), threading.Event()
 
     def slowly(tx: Tx) -> None:
-        notices.post(tx, Notice("jobs", "older", {}), NOW)
+        notices.post_with_id(tx, Notice("jobs", "older", {}), NOW)
         posted.set()
         assert go_on.wait(WAIT_LIMIT)
 

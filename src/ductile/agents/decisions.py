@@ -90,7 +90,7 @@ class DecisionLogIntake:
     def _warn(self, message: str, agent_id: str) -> None:
         self._log.warning(message, agent_id=agent_id)
 
-    def build_rejection(self, violation: Failure, raw: bytes, sender: str | None) -> Work[int]:
+    def build_rejection(self, violation: Failure, raw: bytes, sender: str | None) -> Work[None]:
         """The transaction that reports an invalid log, without its content."""
         now = self._clock.now()
         payload = {

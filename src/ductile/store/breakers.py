@@ -71,7 +71,8 @@ def store_breaker(
         "failure_count": transition.failure_count,
         "job_id": transition.job_id,
     }
-    id = notices.post(tx, Notice("breakers", f"breaker.{transition.to_state}", fields), now)
+    notice = Notice("breakers", f"breaker.{transition.to_state}", fields)
+    id = notices.post_with_id(tx, notice, now)
     tx.run("insert_breaker_transition", id=f"{at}-{id:012}", now=at, **fields)
 
 

@@ -35,21 +35,22 @@ def is_topic(name: str) -> bool:
 
 def post(
     tx: Tx, notice: Notice, now: datetime, *, job_id: str | None = None, plugin: str | None = None
-) -> int:
-    """Store a notice, to be announced when this transaction is durable; returns its id."""
-    payload = orjson.dumps(notice.payload).decode()
-    at = to_text(now)
-    id = tx.insert(
-        "insert_notice",
-        topic=notice.topic,
-        type=notice.type,
-        job_id=job_id,
-        plugin=plugin,
-        payload=payload,
-        now=at,
-    )
-    tx.effects.notices.append(StoredNotice(id, notice.topic, notice.type, job_id, payload, at))
+) -> None:
+    """Store a notice, to be announced when this transaction is durable."""
+    tx.post(_without_id(notice, now, job_id), plugin)
+
+
+def post_with_id(tx: Tx, notice: Notice, now: datetime) -> int:
+    """As `post`, and return the notice's id, for which the row has to be written at once."""
+    stored = _without_id(notice, now, None)
+    id = tx.insert("insert_notice", **stored.insert_values(None))
+    tx.effects.notices.append(stored._replace(id=id))
     return id
+
+
+def _without_id(notice: Notice, now: datetime, job_id: str | None) -> StoredNotice:
+    payload = orjson.dumps(notice.payload).decode()
+    return StoredNotice(0, notice.topic, notice.type, job_id, payload, to_text(now))
 
 
 def list_after(

@@ -17,7 +17,7 @@ from ductile.model import Cancellation, Ending, Outcome, Settlement
 from ductile.runner.connection import SlotLost
 from ductile.store.engines.api import Tx
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.jobs.settle import settle
+from ductile.store.jobs.settle import settle_many
 from ductile.store.tx_config import TxConfig
 from tests.engine.dispatch.fakes import DispatcherUnderTest, FakeSlot, dispatching
 from tests.engine.site import OK, Site
@@ -191,15 +191,15 @@ def test_a_bug_in_one_settlement_does_not_fail_those_of_its_transaction(
         assert slot.started.acquire(timeout=WAIT_LIMIT)
     busy: list[int] = []
 
-    def settle_one(
-        tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str
-    ) -> Settlement | None:
+    def settle_or_fail(
+        tx: Tx, settlements: list[tuple[Settlement, str]], tx_config: TxConfig
+    ) -> list[Settlement | None]:
         busy.append(pair.dispatcher.busy)
-        if settlement.job_id == failing:
+        if any(settlement.job_id == failing for settlement, _ in settlements):
             raise RuntimeError("a bug")
-        return settle(tx, settlement, tx_config, base_id)
+        return settle_many(tx, settlements, tx_config)
 
-    monkeypatch.setattr(dispatcher, "settle", settle_one)
+    monkeypatch.setattr(dispatcher, "settle_many", settle_or_fail)
     pair.finish(*pair.slots)
     assert pair.running.ended(sound)["status"] == "succeeded"
     assert busy[0] == 0, "they did not end together"

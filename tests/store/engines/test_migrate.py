@@ -70,10 +70,12 @@ def test_queries_contain_no_unreplaced_fragment(engine: str) -> None:
 
 CATALOGUE = {"broken_indexes", "old_transactions"}
 """Queries about the PostgreSQL server, which SQLite does not have."""
+BATCHED = {"settle_job_rows"}
+"""Queries for many rows, where SQLite runs the query for one of them as often."""
 
 
 def test_engines_have_the_same_queries() -> None:
-    assert load_queries("sqlite").keys() == load_queries("postgres").keys() - CATALOGUE
+    assert load_queries("sqlite").keys() == (load_queries("postgres").keys() - CATALOGUE - BATCHED)
 
 
 def test_new_ledger_has_every_migration(ledger: Ledger) -> None:

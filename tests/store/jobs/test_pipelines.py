@@ -12,10 +12,11 @@ import pytest
 from ductile.clock import Ids
 from ductile.core.jobs.judge import judge
 from ductile.core.pipelines.routes import Route
-from ductile.model import Ending, Event, JobStatus, NewJob, Outcome, SubmittedBy
+from ductile.model import Ending, Event, JobStatus, NewJob, Outcome, Settlement, SubmittedBy
 from ductile.store.engines.api import Ledger
 from ductile.store.jobs import close, enqueue, read, requeue
 from ductile.store.jobs.claim import ClaimedJob
+from ductile.store.jobs.settle import settle_many
 from ductile.store.jobs.spawn import SpawnPoint
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
@@ -470,3 +471,23 @@ def test_retry_after_the_join_does_not_reopen_the_instance(make) -> None:
     harness.ledger.write(lambda tx: requeue.retry_job(tx, job, 4, harness.clock.now()))
     harness.run()
     assert harness.scope(instance) == "failed"
+
+
+def test_scope_waits_for_the_next_step_of_a_job_that_ended_in_the_same_transaction(
+    make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = {"steps": [{"uses": "b"}, {"id": "next", "uses": "d"}]}
+    harness = make({"id": "fan", "split": [branch, {"uses": "c"}]}, J)
+    instance = harness.start("p", {})
+    ended: list[Settlement] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(harness, "settle", ended.append)
+        for _ in range(2):
+            harness.end(harness.take())
+    assert {settlement.plugin for settlement in ended} == {"b", "c"}
+    # `c` first, after which its scope would have nothing left to wait for.
+    ended.sort(key=lambda settlement: settlement.plugin, reverse=True)
+    settlements = [(settlement, harness.entropy.uuid()) for settlement in ended]
+    harness.ledger.write(lambda tx: settle_many(tx, settlements, harness.tx_config))
+    assert [step.rpartition(".")[2] for step in harness.run()] == ["next", "j"]
+    assert harness.scope(instance) == "ended"

@@ -26,7 +26,7 @@ from ductile.runner.event_loop import EventLoop
 from ductile.runner.started_flags import NO_ENTRY
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy, claim
-from ductile.store.jobs.settle import settle
+from ductile.store.jobs.settle import settle_many
 from ductile.store.tx_config import TxConfig
 
 LEDGER_PAUSE = 1.0
@@ -34,6 +34,10 @@ LEDGER_PAUSE = 1.0
 NAP = 0.002
 """Seconds between two rounds while every slot has a buffered job: handling many ended jobs together
 costs little more than handling one."""
+
+MAX_COMMITTING = 1
+"""Transactions that are committed at the same time, where the ledger does not commit them at once:
+meanwhile the next attempts end, and are settled together."""
 
 CommitResult = tuple[list[Settlement | None], list[ClaimedJob]]
 """What became of each settlement (None: the attempt had ended already), and the claimed jobs."""
@@ -135,9 +139,8 @@ class CommitBatch:
         tx: Tx,
     ) -> CommitResult:
         """The transaction. It may run more than once."""
-        settled = [
-            settle(tx, attempt.settlement, tx_config, attempt.base_id) for attempt in self.attempts
-        ]
+        settlements = [(attempt.settlement, attempt.base_id) for attempt in self.attempts]
+        settled = settle_many(tx, settlements, tx_config)
         claimed = claim(tx, policy, now, self.claims, self.prefetch)
         # Before the commit: after a crash in between, the jobs would count as started.
         started_log.revoke(*self.entries)
@@ -176,9 +179,11 @@ class Dispatcher:
         self._log = logger("worker")
         self._outage = OutageLog(self._log)
         self._events = EventLoop()
-        self._workers = Workers(host, slots, self._events)
+        self._workers = Workers(host, slots, self._events, is_shared=host.ledger.is_shared)
         self._claiming = 0
         """Idle workers for which a claim is being committed."""
+        self._committing = 0
+        """Transactions that are being committed."""
         self._settling: list[Attempt] = []
         """Attempts that are to be committed alone, in the next round."""
         self._refused: list[Attempt] = []
@@ -277,7 +282,11 @@ class Dispatcher:
     def _seconds_to_wait(self, now: float) -> float:
         """How long there is nothing to do without an event; -1 for any time."""
         workers, paused = self._workers, now < self._resume_at
-        if self._events.has_calls or workers.has_settling or self._settling:
+        if self._events.has_calls:
+            return 0.0
+        if self._committing >= MAX_COMMITTING:
+            return TICK
+        if workers.has_settling or self._settling:
             return 0.0
         if self._refused and not paused:
             return 0.0
@@ -292,6 +301,8 @@ class Dispatcher:
         """Settle ended attempts and claim for idle workers, in one commit where possible."""
         host, now = self._host, self._host.clock.monotonic()
         self._workers.withdraw(now)
+        if self._committing >= MAX_COMMITTING:
+            return
         settling = self._settling + self._workers.take_settling()
         self._settling = []
         claims = prefetch = 0
@@ -304,6 +315,7 @@ class Dispatcher:
             return
         batches = list(split_batches(settling, claims, prefetch, host.ledger.batch_size))
         self._claiming += claims
+        self._committing += len(batches)
         parameters = host.compiled.tx_config, host.claim_policy(), host.clock.now()
         works = [
             (partial(batch.run, *parameters, host.started_log), partial(self._answered, batch))
@@ -322,12 +334,9 @@ class Dispatcher:
         freed, prefetch = self._workers.take_round()
         claims = min(idle, freed)
         claims += self._host.work_signal.take(idle - claims)
-        limit = self._host.ledger.batch_size
-        # Where nodes share the ledger, another may have an idle worker: nothing is prefetched.
-        shares_ledger = limit == 1
-        if shares_ledger or claims < idle:
+        if claims < idle:
             return claims, 0
-        return claims, max(0, min(prefetch, limit - claims))
+        return claims, max(0, min(prefetch, self._host.ledger.batch_size - claims))
 
     def _answered(
         self, batch: CommitBatch, result: CommitResult | None, error: BaseException | None
@@ -339,6 +348,7 @@ class Dispatcher:
         self, batch: CommitBatch, result: CommitResult | None, error: BaseException | None
     ) -> None:
         self._claiming -= batch.claims
+        self._committing -= 1
         if error is not None:
             self._undo_commit(batch, error)
             return

@@ -21,19 +21,24 @@ ROUNDS_AHEAD = 4
 """As many jobs are prefetched as end in this number of rounds like the last."""
 LONGEST_WAIT = 1.0
 """Seconds that a job may wait for a worker before it goes back to the queue, uncounted."""
+LONGEST_WAIT_SHARED = 0.25
+"""The same where other nodes use the ledger: one of them may have an idle worker for it."""
 
 
 class PrefetchQueue:
     """PREFETCHED attempts, first in, first out. For the dispatcher's thread."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, is_shared: bool = False) -> None:
+        """`is_shared`: whether other nodes use the ledger. Then one job per worker is enough."""
         self._waiting: deque[Attempt] = deque()
+        self._per_worker = 1 if is_shared else BUFFER_LIMIT
+        self._is_shared = is_shared
         self.resize(workers)
 
     def resize(self, workers: int) -> None:
         """Prefetch for this number of workers."""
         self._workers = workers
-        self._limit = BUFFER_LIMIT * workers
+        self._limit = self._per_worker * workers
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -66,12 +71,12 @@ class PrefetchQueue:
 
     def withdraw(self, now: float, *, everything: bool) -> list[Attempt]:
         """Remove and return the attempts that are not to start any more, or all of them."""
-        leaving = [one for one in self._waiting if everything or is_over(one, now)]
+        leaving = [one for one in self._waiting if everything or self.is_over(one, now)]
         if leaving:
             self._waiting = deque(one for one in self._waiting if one not in leaving)
         return leaving
 
-
-def is_over(attempt: Attempt, now: float) -> bool:
-    """Whether an attempt that has not started is not to start any more."""
-    return attempt.cancelled is not None or now - attempt.claimed_at > LONGEST_WAIT
+    def is_over(self, attempt: Attempt, now: float) -> bool:
+        """Whether an attempt that has not started is not to start any more."""
+        longest_wait = LONGEST_WAIT_SHARED if self._is_shared else LONGEST_WAIT
+        return attempt.cancelled is not None or now - attempt.claimed_at > longest_wait

@@ -23,7 +23,7 @@ from ductile.engine.dispatch.attempt import (
     AttemptContext,
     AttemptState,
 )
-from ductile.engine.dispatch.prefetch import PrefetchQueue, is_over
+from ductile.engine.dispatch.prefetch import PrefetchQueue
 from ductile.engine.dispatch.started_log import StartedLog
 from ductile.failpoint import failpoint
 from ductile.log import logger
@@ -80,15 +80,21 @@ class Workers:
     """
 
     def __init__(
-        self, context: WorkerContext, slots: Sequence[SlotClient], events: EventLoop
+        self,
+        context: WorkerContext,
+        slots: Sequence[SlotClient],
+        events: EventLoop,
+        *,
+        is_shared: bool,
     ) -> None:
+        """`is_shared`: whether other nodes run jobs of the same ledger."""
         self._context, self._events = context, events
         self._log = logger("worker")
         self._workers = [Worker(slot) for slot in slots]
         self._by_slot = {worker.slot: worker for worker in self._workers}
         self._idle = self._workers[::-1]
         self._attempts: set[Attempt] = set()
-        self._prefetched = PrefetchQueue(len(self._workers))
+        self._prefetched = PrefetchQueue(len(self._workers), is_shared=is_shared)
         self._settling: list[Attempt] = []
         self._cancel_lock = threading.Lock()
         """Held while an attempt gets or loses its process, or stops being CANCELLABLE."""
@@ -238,7 +244,7 @@ class Workers:
         stopping = self._context.stopping.is_set()
         free = 0 if self._prefetched else len(self._idle)
         for worker in self._workers:
-            over = any(is_over(attempt, now) for attempt in worker.buffered)
+            over = any(self._prefetched.is_over(attempt, now) for attempt in worker.buffered)
             if worker.buffered and (stopping or free > 0 or over or worker.is_leaving):
                 worker.slot.recall()
                 free -= len(worker.buffered)
@@ -260,7 +266,9 @@ class Workers:
         if worker.is_leaving:
             return
         context, attempt = self._context, self._prefetched.first
-        over = context.stopping.is_set() or is_over(attempt, context.clock.monotonic())
+        over = context.stopping.is_set() or self._prefetched.is_over(
+            attempt, context.clock.monotonic()
+        )
         if attempt.needs_idle_worker or over:
             return
         try:

@@ -45,6 +45,17 @@ class StoredNotice(NamedTuple):
     def position(self) -> Position:
         return Position(self.xact, self.id)
 
+    def insert_values(self, plugin: str | None) -> dict[str, object]:
+        """The values of the query `insert_notice`."""
+        return {
+            "topic": self.topic,
+            "type": self.type,
+            "job_id": self.job_id,
+            "plugin": plugin,
+            "payload": self.payload,
+            "now": self.created_at,
+        }
+
 
 class DedupeDrop(NamedTuple):
     """A job that was not enqueued, because another one has its dedupe key."""
@@ -117,6 +128,22 @@ class Tx(Protocol):
     def insert(self, query: str, /, **values: object) -> int:
         """Return the `id` of the new row; the query ends in `@returning_id@`."""
 
+    def append(self, query: str, /, **values: object) -> None:
+        """Insert a row by an `INSERT` whose values are parameters and literals.
+
+        It may be written later, together with others: before a query of this transaction that
+        could see it, or at the commit.
+        """
+
+    def post(self, notice: StoredNotice, plugin: str | None) -> None:
+        """As `append`, for a notice; with its id it becomes one of the effects."""
+
+    def update_each(self, query: str, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """Run a query that changes the row with the `id` once per `rows`; returns the changed ids.
+
+        The ids differ. An engine may run one statement for all of them.
+        """
+
     def dicts(self, query: str, /, **values: object) -> list[dict[str, Any]]:
         """Return every row, by column name."""
 
@@ -135,7 +162,9 @@ Listener = Callable[[Effects], None]
 class Ledger(Protocol):
     engine: str
     batch_size: int
-    """How many settlements are faster in one transaction than in parallel ones."""
+    """How many settlements, and claims, one transaction should have at most."""
+    is_shared: bool
+    """Whether other nodes may use the ledger at the same time."""
 
     def start(self) -> None:
         """Migrate the schema, then accept transactions."""

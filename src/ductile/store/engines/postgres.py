@@ -12,16 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import psycopg
 from psycopg import errors
-from psycopg.rows import dict_row
 
 from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
-from ductile.store.engines import queries
-from ductile.store.engines.api import Done, Effects, Listener, Row, StoredNotice, Work
+from ductile.store.engines.api import Done, Effects, Listener, Row, StoredNotice, Tx, Work
 from ductile.store.engines.migrate import migrate
 from ductile.store.engines.open import name_application
 from ductile.store.engines.pg_boot_lock import BootLock
@@ -35,11 +33,19 @@ from ductile.store.engines.pg_connection import (
 from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 from ductile.store.engines.pg_notify import PgNotifier
 from ductile.store.engines.pg_schema import PostgresSchema
-from ductile.store.engines.write_queue import notify_listeners
+from ductile.store.engines.pg_tx import InsertOnlyTx, NeedsConnection, PostgresTx, lock_key
+from ductile.store.engines.write_queue import (
+    PendingWrite,
+    WriteQueue,
+    call_safely,
+    notify_listeners,
+)
 
 T = TypeVar("T")
 TRIES = 20
 """Attempts at a transaction that ends in a deadlock or a lost race, before the caller gets it."""
+LARGEST_GROUP = 64
+"""Submitted transactions that are committed together at most."""
 OPEN_TIMEOUT = 10.0
 """Seconds that a server which starts at the same time has to come up."""
 CALL_TIMEOUT, READ_ONLY_TIMEOUT = 20.0, 3600.0
@@ -63,53 +69,10 @@ WHERE xact >= CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigi
 reached yet. No visible row can belong to one of them, so these notices are sorted first."""
 
 
-class PostgresTx:
-    __slots__ = ("_connection", "_queries", "effects")
-
-    def __init__(self, connection: psycopg.Connection[Row]) -> None:
-        self._connection = connection
-        self._queries = queries.load_queries("postgres")
-        self.effects = Effects()
-
-    def all(self, query: str, /, **values: Any) -> list[Row]:
-        return self._connection.execute(self._sql(query), values).fetchall()
-
-    def one(self, query: str, /, **values: Any) -> Row | None:
-        return self._connection.execute(self._sql(query), values).fetchone()
-
-    def run(self, query: str, /, **values: Any) -> int:
-        return self._connection.execute(self._sql(query), values).rowcount
-
-    def insert(self, query: str, /, **values: Any) -> int:
-        row = self._connection.execute(self._sql(query), values).fetchone()
-        assert row is not None
-        id: int = row[0]
-        return id
-
-    def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
-        with self._connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(self._sql(query), values).fetchall()
-
-    def hold(self, kind: str, name: str, *, wait: bool) -> bool:
-        key = {"key": _key(kind, name)}
-        if wait:
-            self._connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))", key
-            )
-            return True
-        row = self._connection.execute(
-            "SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))", key
-        ).fetchone()
-        return bool(row and row[0])
-
-    def _sql(self, query: str) -> Any:
-        return self._queries[query]
-
-
 class PostgresLedger:
     engine = "postgres"
-    batch_size = 1
-    """Each statement is a round trip: several transactions run at the same time instead."""
+    batch_size = 16
+    is_shared = True
 
     def __init__(
         self,
@@ -136,6 +99,8 @@ class PostgresLedger:
         self._submitters = concurrent.futures.ThreadPoolExecutor(
             connections, thread_name_prefix="ledger"
         )
+        self._queue = WriteQueue()
+        self._writer: threading.Thread | None = None
         self._listeners: list[Listener] = []
         self._announcing = threading.Lock()
         self._boots = BootLock(self._address, self._pool, _boot_key, self._deadlines)
@@ -155,6 +120,8 @@ class PostgresLedger:
             with self._pool.connection() as connection:
                 migrate(PostgresSchema(connection))
                 connection.execute(RESET_RESTORED_NOTICES)
+            self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
+            self._writer.start()
 
     def _describe_refusal(self) -> str | None:
         """The server's or the system's own message on one line; the pool only reports a timeout."""
@@ -165,8 +132,7 @@ class PostgresLedger:
         return None
 
     def write(self, work: Work[T]) -> T:
-        if self._closed:
-            raise LedgerError("the ledger is closed")
+        self._check_open()
         for left in reversed(range(TRIES)):
             try:
                 return self._commit(work)
@@ -182,6 +148,7 @@ class PostgresLedger:
                 tx = PostgresTx(connection)
                 with connection.transaction():
                     result = work(tx)
+                    tx.write_rows()
                     failpoint("commit.before")
                     committing_pid = connection.info.backend_pid
                 failpoint("commit.after")
@@ -200,6 +167,10 @@ class PostgresLedger:
             with self._deadlines.limit(connection, limit):
                 self._check_aborted()
                 yield connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LedgerError("the ledger is closed")
 
     def _check_aborted(self) -> None:
         if self._is_aborted:
@@ -238,18 +209,69 @@ class PostgresLedger:
     def write_batch(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
         """Run them in parallel, because each of them waits for the network."""
         for work, done in works:
-            self.submit(work, done)
+            self._submit_alone(PendingWrite(work, done))
 
     def submit(self, work: Work[T], done: Done[T]) -> None:
-        def finish(future: concurrent.futures.Future[T]) -> None:
-            error = future.exception()
-            done(None if error else future.result(), error)
+        self._check_open()
+        self._queue.put(PendingWrite(work, done))
+        if self._closed:
+            # It was closed after the check, and the writer may have ended.
+            self._commit_together(self._queue.take(LARGEST_GROUP))
 
+    def _write_loop(self) -> None:
+        while self._queue.wait():
+            self._commit_together(self._queue.take(LARGEST_GROUP))
+
+    def _commit_together(self, group: Sequence[PendingWrite]) -> None:
+        """Commit the transactions that only append rows in one; the others run in parallel."""
+        appending = [(pending, tx) for pending in group if (tx := self._run_appending(pending))]
+        if not appending:
+            return
+
+        def adopt_all(tx: Tx) -> None:
+            for _, appended in appending:
+                cast("PostgresTx", tx).adopt(appended)
+
+        error: LedgerError | None = None
         try:
-            submitted = self._submitters.submit(self.write, work)
-        except RuntimeError as error:
-            raise LedgerError("the ledger is closed") from error
-        submitted.add_done_callback(finish)
+            self._commit(adopt_all)
+        except LedgerError as failure:
+            error = failure
+        except Exception:  # noqa: BLE001 - one of them; each gets its own result
+            for pending, _ in appending:
+                self._submit_alone(pending)
+            return
+        for pending, _ in appending:
+            pending.error = error
+            call_safely(pending.report)
+
+    def _run_appending(self, pending: PendingWrite) -> InsertOnlyTx | None:
+        """The rows of a transaction that only appends; None if it was passed on or has failed."""
+        tx = InsertOnlyTx()
+        try:
+            pending.result = pending.work(tx)
+        except NeedsConnection:
+            self._submit_alone(pending)
+            return None
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            pending.error = error
+            call_safely(pending.report)
+            return None
+        return tx
+
+    def _submit_alone(self, pending: PendingWrite) -> None:
+        try:
+            self._submitters.submit(self._write_alone, pending)
+        except RuntimeError:
+            pending.error = LedgerError("the ledger is closed")
+            call_safely(pending.report)
+
+    def _write_alone(self, pending: PendingWrite) -> None:
+        try:
+            pending.result, pending.error = self.write(pending.work), None
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            pending.result, pending.error = None, error
+        call_safely(pending.report)
 
     def read(self, work: Work[T]) -> T:
         with self._connection() as connection:
@@ -332,6 +354,9 @@ class PostgresLedger:
         if self._closed:
             return
         self._closed = True
+        self._queue.close()
+        if self._writer is not None:
+            self._writer.join()
         self._submitters.shutdown(wait=True)
         if self._notifier is not None:
             self._notifier.stop()
@@ -354,10 +379,6 @@ def _translating_errors() -> Iterator[None]:
         raise LedgerBusy(f"the database does not answer: {error}") from error
 
 
-def _key(kind: str, name: str) -> str:
-    return f"ductile:{kind}:{name}"
-
-
 def _boot_key(boot: str) -> str:
     """The key of `Tx.hold("boot", ...)` too: the node that recovers a boot's jobs holds it."""
-    return _key("boot", boot)
+    return lock_key("boot", boot)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store.backup import copy
 from ductile.store.engines import queries
-from ductile.store.engines.api import Done, Effects, Listener, Row, Tx, Work
+from ductile.store.engines.api import Done, Effects, Listener, Row, StoredNotice, Tx, Work
 from ductile.store.engines.migrate import migrate
 from ductile.store.engines.sqlite_errors import is_damage, translate_error, translating_errors
 from ductile.store.engines.sqlite_file import OpenFiles, check_access, refuse_lost_database
@@ -69,6 +69,16 @@ class SqliteTx:
     def insert(self, query: str, /, **values: Any) -> int:
         self._execute(self._queries[query], values)
         return self._connection.last_insert_rowid()
+
+    def append(self, query: str, /, **values: Any) -> None:
+        self._execute(self._queries[query], values)
+
+    def post(self, notice: StoredNotice, plugin: str | None) -> None:
+        id = self.insert("insert_notice", **notice.insert_values(plugin))
+        self.effects.notices.append(notice._replace(id=id))
+
+    def update_each(self, query: str, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        return frozenset(row["id"] for row in rows if self.run(query, **row))
 
     def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
         cursor = self._connection.cursor()
@@ -125,6 +135,7 @@ class SqliteLedger:
 
     engine = "sqlite"
     batch_size = 64
+    is_shared = False
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         check_access(path, read_only=read_only)

@@ -101,7 +101,7 @@ def _start_next(
         if not head.alone and (limit > 1 or not workers):
             following = heads[place + 1].seq if place + 1 < len(heads) else MAX_SEQ
             run = _list_run(tx, head.plugin, following, workers, limit)
-        if len(run) > 1:
+        if run:
             return _start_run(tx, policy, head.plugin, run, now)
         if not run and not workers:
             return []
@@ -161,6 +161,7 @@ def _start_run(
         plugin=plugin,
         first=run[0][0],
         last=run[-1][0],
+        ids=orjson.dumps([id for _, id in run]).decode(),
         owner=policy.owner,
         snapshot_id=policy.snapshot_id,
         now=to_text(now),
@@ -205,7 +206,7 @@ def _is_below_cap(tx: Tx, plugin: str, running: int, cap: int) -> bool:
 def _record_claim(tx: Tx, row: Row, now: datetime) -> ClaimedJob:
     *columns, state, context = row
     job = read.parse_job(columns)
-    tx.run(
+    tx.append(
         "insert_transition",
         job_id=job.id,
         from_status="queued",

@@ -375,7 +375,7 @@ def _end_queued_row(
     if changed != 1:
         return None
     edges(JobStatus.QUEUED, (status,))
-    tx.run(
+    tx.append(
         "insert_transition",
         job_id=job.id,
         from_status=JobStatus.QUEUED.value,
@@ -410,7 +410,7 @@ def _log_end(tx: Tx, job: Job, status: JobStatus, reason: str, at: str) -> None:
         row = f"{job.id}-{attempt}"
         if tx.run("end_last_attempt", id=row, status=status.value, error=reason):
             return
-    tx.run(
+    tx.append(
         "insert_log",
         id=f"{job.id}-0",
         job_id=job.id,

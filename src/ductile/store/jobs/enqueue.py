@@ -33,7 +33,7 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         existing = drop_duplicate(tx, new, now, tx_config.dedupe_ttl)
         if existing is not None:
             return existing
-    tx.run(
+    tx.append(
         "insert_job",
         id=id,
         plugin=new.plugin,

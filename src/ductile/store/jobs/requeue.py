@@ -65,7 +65,7 @@ def _announce(tx: Tx, job: Job, now: datetime) -> None:
 
 def _record_requeue(tx: Tx, job: Job, start: JobStatus, reason: str, now: datetime) -> None:
     edges(start, (JobStatus.QUEUED,))
-    tx.run(
+    tx.append(
         "insert_transition",
         job_id=job.id,
         from_status=start.value,

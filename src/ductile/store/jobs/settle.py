@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.state_machine import ENDED, edges
 from ductile.model import JobStatus, Notice, Settlement
@@ -13,25 +15,70 @@ from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
 
 
+def settle_many(
+    tx: Tx, settlements: Sequence[tuple[Settlement, str]], tx_config: TxConfig
+) -> list[Settlement | None]:
+    """As `settle` for each settlement and its base id; the jobs are updated together if possible.
+
+    Those are settled one after the other that depend on the plugin's state, and those in a scope:
+    a scope must not see that its other jobs have ended before these have started their next steps.
+    """
+    together = [settlement for settlement, _ in settlements if _is_independent(settlement)]
+    updated = tx.update_each("settle_job", [_job_values(settlement) for settlement in together])
+    settled: list[Settlement | None] = []
+    for settlement, base_id in settlements:
+        if not _is_independent(settlement):
+            settled.append(settle(tx, settlement, tx_config, base_id))
+        elif settlement.job.id in updated:
+            _write_settled(tx, settlement, tx_config, Ids(base_id))
+            settled.append(settlement)
+        else:
+            settled.append(None)
+    return settled
+
+
 def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) -> Settlement | None:
     """Write the settlement, or its `otherwise` if the plugin's new state is too large.
 
     The ids of new rows are derived from `base_id`. Returns what was settled; None if another
     process has already ended the attempt.
     """
-    ids = Ids(base_id)
     if settlement.wait is not None:
-        return _begin_wait(tx, settlement, tx_config, ids)
+        return _begin_wait(tx, settlement, tx_config, Ids(base_id))
     new_state = None
-    if settlement.state_updates is not None and settlement.otherwise is not None:
+    if _depends_on_state(settlement):
         new_state = plugin_state.update_state(tx, settlement)
         if new_state is None:
+            assert settlement.otherwise is not None
             settlement = settlement.otherwise
-    job, now = settlement.job, to_text(settlement.at)
-    if not _update_job(tx, settlement, now):
+    if not tx.run("settle_job", **_job_values(settlement)):
         return None
+    _write_settled(tx, settlement, tx_config, Ids(base_id), new_state)
+    return settlement
+
+
+def _is_independent(settlement: Settlement) -> bool:
+    """Whether its job's update needs nothing but the guard, and no other settlement sees it."""
+    is_plain = settlement.job.scope_id is None and settlement.wait is None
+    return is_plain and not _depends_on_state(settlement)
+
+
+def _depends_on_state(settlement: Settlement) -> bool:
+    return settlement.state_updates is not None and settlement.otherwise is not None
+
+
+def _write_settled(
+    tx: Tx,
+    settlement: Settlement,
+    tx_config: TxConfig,
+    ids: Ids,
+    new_state: str | None = None,
+) -> None:
+    """Write everything that follows from the job's new status."""
+    job, now = settlement.job, to_text(settlement.at)
+    _note_effects(tx, settlement)
     for start, end in edges(JobStatus.RUNNING, settlement.path):
-        tx.run(
+        tx.append(
             "insert_transition",
             job_id=job.id,
             from_status=start.value,
@@ -53,7 +100,6 @@ def settle(tx: Tx, settlement: Settlement, tx_config: TxConfig, base_id: str) ->
             now=now,
         )
     _write_consequences(tx, settlement, tx_config, ids)
-    return settlement
 
 
 def _begin_wait(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> Settlement | None:
@@ -106,33 +152,34 @@ def _attempt_status(settlement: Settlement) -> JobStatus:
     return path[0] if is_retried else path[-1]
 
 
-def _update_job(tx: Tx, settlement: Settlement, now: str) -> bool:
-    """Move the job to its new status; False if the attempt is not ours any more."""
+def _job_values(settlement: Settlement) -> dict[str, object]:
+    """The values of the update that moves the job to its new status."""
     job, status = settlement.job, settlement.status
     queued = status is JobStatus.QUEUED
-    changed = tx.run(
-        "settle_job",
-        id=job.id,
-        attempt=job.attempt,
-        owner=job.owner,
-        status=status.value,
-        next_attempt=job.attempt + queued,
-        uncounted=int(not settlement.counted),
-        completed_at=None if queued else now,
-        retry_at=None if settlement.retry_at is None else to_text(settlement.retry_at),
-        error=settlement.error,
-    )
-    if changed and queued:
+    return {
+        "id": job.id,
+        "attempt": job.attempt,
+        "owner": job.owner,
+        "status": status.value,
+        "next_attempt": job.attempt + queued,
+        "uncounted": int(not settlement.counted),
+        "completed_at": None if queued else to_text(settlement.at),
+        "retry_at": None if settlement.retry_at is None else to_text(settlement.retry_at),
+        "error": settlement.error,
+    }
+
+
+def _note_effects(tx: Tx, settlement: Settlement) -> None:
+    if settlement.status is JobStatus.QUEUED:
         if settlement.retry_at is None:
             tx.effects.ready += 1
         else:
             tx.effects.add_retry(settlement.retry_at)
-    return changed == 1
 
 
 def _log_attempt(tx: Tx, settlement: Settlement, now: str) -> None:
     job = settlement.job
-    tx.run(
+    tx.append(
         "insert_log",
         id=f"{job.id}-{job.attempt}",
         job_id=job.id,

@@ -56,11 +56,11 @@ RETURNING @job@,
            WHERE event_context.id = job_queue.entered_context_id);
 
 -- name: consecutive_ready
--- A plugin's ready jobs before a position in the queue: whether each has a dedupe key, and whether
--- this would be its last attempt.
+-- A plugin's ready jobs before a position in the queue that no other node is about to start: whether
+-- each has a dedupe key, and whether this would be its last attempt.
 SELECT seq, id, dedupe_key IS NOT NULL, attempt >= max_attempts FROM job_queue
 WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND seq < :before
-ORDER BY seq LIMIT :limit;
+ORDER BY seq LIMIT :limit @skip_locked@;
 
 -- name: start_consecutive
 -- Start all ready jobs of a plugin between two positions in the queue.
@@ -68,6 +68,17 @@ UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
 WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL
   AND seq BETWEEN :first AND :last
+RETURNING @job@,
+          (SELECT state FROM plugin_state WHERE plugin_name = plugin),
+          (SELECT accumulated_json FROM event_context
+           WHERE event_context.id = job_queue.entered_context_id);
+
+-- name: start_consecutive [postgres]
+-- By their ids: a row that another node has just committed between them was not looked at. Those
+-- that were are locked.
+UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
+                     started_snapshot_id = :snapshot_id
+WHERE id = ANY(ARRAY(SELECT given.id FROM @given@))
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context

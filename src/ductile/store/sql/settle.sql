@@ -7,6 +7,25 @@ SET status = :status, attempt = :next_attempt, max_attempts = max_attempts + :un
 WHERE id = :id AND status = 'running' AND attempt = :attempt
   AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL));
 
+-- name: settle_job_rows [postgres]
+-- For many attempts at once. By an array of ids and not by a join, for which PostgreSQL may read
+-- all of job_queue as long as it has no statistics.
+WITH given AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(CAST(:rows AS json)) AS row (
+    id TEXT, attempt INTEGER, owner TEXT, status TEXT, next_attempt INTEGER, uncounted INTEGER,
+    completed_at TEXT, retry_at TEXT, error TEXT)
+)
+UPDATE job_queue SET (status, attempt, max_attempts, started_at, completed_at, next_retry_at,
+                      last_error, owner) = (
+  SELECT given.status, given.next_attempt, job_queue.max_attempts + given.uncounted,
+         CASE WHEN given.status = 'queued' THEN NULL ELSE job_queue.started_at END,
+         given.completed_at, given.retry_at, given.error, NULL
+  FROM given WHERE given.id = job_queue.id)
+WHERE id = ANY(CAST(:ids AS TEXT[])) AND status = 'running' AND EXISTS (
+  SELECT 1 FROM given WHERE given.id = job_queue.id AND given.attempt = job_queue.attempt
+    AND given.owner IS NOT DISTINCT FROM job_queue.owner)
+RETURNING id;
+
 -- name: insert_transition
 INSERT INTO job_transitions (job_id, from_status, to_status, attempt, reason, created_at)
 VALUES (:job_id, :from_status, :to_status, :attempt, :reason, :now);
