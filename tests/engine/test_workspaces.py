@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ductile.engine.workspaces import Workspaces
+from ductile.engine.workspaces import MARKER, Workspaces, read_marker
 from ductile.model import SubmittedBy
 from ductile.operations import job_tree
 from ductile.operations.jobs import JobRetry
@@ -250,6 +250,16 @@ def test_only_old_directories_that_are_not_in_use_are_removed(tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path / "w")) == [".used", "used", "young"]
 
 
+def test_marker_of_a_shared_directory_is_kept(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    assert read_marker(root, "first") == "first"
+    assert read_marker(root, "second") == "first"
+    assert os.listdir(root) == [MARKER]
+    now = datetime(2100, 1, 1, tzinfo=UTC)
+    Workspaces(root, lambda _: True).sweep(now, 1.0, lambda _: False)
+    assert read_marker(root, "third") == "first"
+
+
 class TestFilesThatAreGone:
     """A step starts with the files of the previous one, until their retention has passed."""
 
@@ -277,6 +287,25 @@ class TestFilesThatAreGone:
         fill_parent(workspaces)
         assert workspaces.describe_missing_files(self.STEP) is None
         assert workspaces.find_source(self.STEP) == workspaces.path("parent")
+
+    def test_late_retry_of_a_dependent_step_fails(self, site: Site) -> None:
+        site.plugin("echo", OK)
+        site.plugin("once", "exit 1\n", retry={"max_attempts": 1})
+        both = [{"id": "one", "uses": "echo"}, {"id": "two", "uses": "once"}]
+        pipeline = {"name": "p", "on": "go", "workspace": True, "steps": both}
+        site.settings["pipelines"] = [pipeline]
+        with site.running() as running:
+            gateway, first = running.gateway, started(running)
+            running.ended(first)
+            [second] = [row["job_id"] for row in graph(running, first) if row["step"] == "two"]
+            assert running.ended(second)["status"] == "dead"
+            shutil.rmtree(gateway.compiled.workspaces.path(first))
+            gateway.ledger.write(JobRetry(gateway, second))
+            gateway.work_signal.notify_all()
+            running.notice("job.failed", second)
+            assert f"the files of the previous job {first} are not in" in str(
+                running.job(second)["last_error"]
+            )
 
     def test_late_retry_logs_missing_files(self, site: Site, out: Output) -> None:
         site.plugin("echo", OK)

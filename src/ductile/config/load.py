@@ -216,7 +216,7 @@ def hash_settings(settings: Settings) -> str:
 
 PER_NODE = (
     ("service", ("node", "labels", "max_workers")),
-    ("state", ("path", "dir")),
+    ("state", ("path", "dir", "workspaces")),
     ("api", ("listen",)),
     ("webhooks", ("listen",)),
 )

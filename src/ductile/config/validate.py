@@ -33,6 +33,7 @@ def validate_whole(
     checker.check_lengths(settings)
     checker.check_schedules(settings)
     checker.check_endpoints(settings)
+    checker.check_workspaces(settings)
     resolved = checker.resolve_references(settings, scopes)
     checker.check_shared_keys(resolved)
     checker.check_scopes(resolved)
@@ -106,6 +107,16 @@ class _Checker:
                     f"{HEALTH} is the health endpoint, so no webhook arrives here; use another path"
                 )
                 self._warn(("webhooks", "endpoints", index, "path"), message)
+
+    def check_workspaces(self, settings: Settings) -> None:
+        """Warn of workspaces that the next step may not find, because another node runs it."""
+        wanted = settings.service.workspaces or any(p.workspace for p in settings.pipelines)
+        if settings.state.url is not None and settings.state.workspaces is None and wanted:
+            message = (
+                "with several nodes a step fails if another node has the files of the step before "
+                "it; set state.workspaces to a directory that all nodes share"
+            )
+            self._warn(("state", "url"), message)
 
     def check_shared_keys(self, settings: Settings) -> None:
         """Warn of tokens with equal keys: only the scopes of the first one apply."""

@@ -31,7 +31,7 @@ from ductile.engine.recovery.boot_record import begin_boot, end_boot
 from ductile.engine.recovery.cancel_requests import CancelRequestHandler
 from ductile.engine.recovery.cluster import ClusterMonitor, NodeHeartbeat
 from ductile.engine.recovery.lease import NodeLease
-from ductile.engine.recovery.node_record import refuse_taken_name
+from ductile.engine.recovery.node_record import prove_shared_workspaces, refuse_taken_name
 from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.pauses import PauseExpirer
@@ -136,7 +136,11 @@ class Gateway(Services):
         tailer = NoticeTailer(self.ledger, self.notice_bus, position, self.clock)
         self.is_only_writer = not self.ledger.watch_notices(tailer.read_new)
         self.ledger.listen(EffectHandler(self))
-        refuse_taken_name(self.ledger, self.node, self.state_dir)
+        if not self.is_only_writer:
+            refuse_taken_name(self.ledger, self.node, self.state_dir)
+            self.shared_workspaces = prove_shared_workspaces(
+                self.ledger, state.workspaces, self.boot
+            )
         self.ledger.claim_boot(self.boot)
         begin_boot(self.ledger, self.boot, self.clock.now())
         self.config = self._config_manager()

@@ -69,6 +69,8 @@ class Services:
         self.state_dir_id = compute_state_dir_id(self.state_dir)
         self.node = name_node(settings.service.node, self.state_dir)
         """The name of this node among those that share the ledger."""
+        self.shared_workspaces: str | None = None
+        """The id of the directory for workspaces that all nodes see."""
         self.workers = settings.service.max_workers
         self.is_only_writer = True
         """Whether no other node writes to the ledger, so that every commit is seen here."""
@@ -111,7 +113,8 @@ class Services:
     def register_node(self) -> Callable[[Tx, CompiledConfig], None]:
         """The part of a transaction that registers this node with a configuration."""
         is_only_node = self.ledger.engine == "sqlite"
-        return make_registration(self.node, self.boot, is_only_node=is_only_node)
+        shared = self.shared_workspaces
+        return make_registration(self.node, self.boot, is_only_node=is_only_node, workspaces=shared)
 
     # The configuration
 

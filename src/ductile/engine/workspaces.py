@@ -16,15 +16,35 @@ from ductile import files
 from ductile.log import logger
 from ductile.model import Job
 
+LONGEST_MARKER = 100
 FICLONE = 0x40049409
 """The ioctl that shares the blocks of a file until one copy is written (reflink)."""
+
+
+MARKER = ".ductile-workspaces"
+"""A file in a directory that several nodes share: all of them read the same id from it."""
+
+
+def read_marker(root: Path, new_id: str) -> str:
+    """The id in the marker of a shared directory, which gets `new_id` if it has no marker."""
+    files.create(root)
+    marker, draft = root / MARKER, root / f"{MARKER}.{new_id}"
+    if not marker.exists():
+        draft.write_text(new_id, encoding="ascii")
+        # A link appears with its content, and only one node can create it.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, marker)
+        draft.unlink()
+    with marker.open(encoding="ascii", errors="replace") as file:
+        return file.read(LONGEST_MARKER)
 
 
 class Workspaces:
     """The job directories below `root`.
 
     `wanted` decides whether the jobs of a pipeline have one; '' is a job outside of pipelines.
-    `first` are the steps whose parent job, if any, belongs to another pipeline.
+    `first` are the steps whose parent job, if any, belongs to another pipeline; `dependent` are
+    those that fail without the files of the step before them.
     """
 
     def __init__(
@@ -33,9 +53,11 @@ class Workspaces:
         wanted: Callable[[str], bool],
         *,
         first: Set[tuple[str, str]] = frozenset(),
+        dependent: Set[tuple[str, str]] = frozenset(),
         hardlink: bool = False,
     ) -> None:
         self._root, self._wanted, self._first, self._hardlink = root, wanted, first, hardlink
+        self._dependent = dependent
 
     def wants(self, job: Job) -> bool:
         """Whether the job has a directory."""
@@ -72,10 +94,22 @@ class Workspaces:
         parent = self.path(job.parent_job_id) if job.parent_job_id else None
         return parent if parent is not None and parent.is_dir() else None
 
+    def find_failure(self, job: Job) -> str | None:
+        """Why the job cannot run without the files of the previous step; None if it can."""
+        if (job.pipeline, job.step_path) not in self._dependent:
+            return None
+        if self.describe_missing_files(job) is None:
+            return None
+        return (
+            f"the files of the previous job {job.parent_job_id} are not in {self._root}: they were "
+            "removed (service.workspace_retention), or are on another node (state.workspaces)"
+        )
+
     def describe_missing_files(self, job: Job) -> str | None:
         """A warning if the files of the previous step are gone; None otherwise.
 
-        The job runs all the same: it may not need them, as when every pipeline has workspaces.
+        Unless `find_failure` says otherwise the job runs all the same: it may not need them, as
+        when every pipeline has workspaces.
         """
         follows = job.parent_job_id and (job.pipeline, job.step_path) not in self._first
         if not follows or not self.wants(job) or self.find_source(job) is not None:
@@ -96,6 +130,8 @@ class Workspaces:
         removed = 0
         before = (now - timedelta(seconds=retention)).timestamp()
         for entry in os.scandir(self._root):
+            if entry.name == MARKER:
+                continue
             with contextlib.suppress(FileNotFoundError):
                 old = entry.stat(follow_symlinks=False).st_mtime < before
                 if old and not in_use(entry.name.lstrip(".")):

@@ -30,6 +30,8 @@ class NodeRecord:
     """The plugins whose jobs it runs, or keeps queued because they are refused now."""
     pipelines: Collection[str]
     workers: int
+    workspaces: str | None = None
+    """The id in the marker of `state.workspaces`; None if the node keeps workspaces to itself."""
 
 
 def hold_registry(tx: Tx) -> None:
@@ -54,6 +56,7 @@ def register(tx: Tx, node: NodeRecord, *, is_only_node: bool) -> None:
         plugins=_encode(sorted(node.plugins)),
         pipelines=_encode(sorted(node.pipelines)),
         workers=node.workers,
+        workspaces=node.workspaces,
     )
     tx.run("name_boot", name=node.name, boot=node.boot)
     if is_only_node:

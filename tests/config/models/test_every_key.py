@@ -22,6 +22,8 @@ EVERY_KEY: dict[str, Any] = {
     "tcc_paths": ["/x"],
     "service": {
         "name": "x",
+        "node": "a",
+        "labels": {"gpu": "true"},
         "tick_interval": "60s",
         "log_level": "info",
         "log_format": "json",
@@ -42,7 +44,7 @@ EVERY_KEY: dict[str, Any] = {
         "workspaces": True,
         "allow_symlinks": True,
     },
-    "state": {"dir": "x"},
+    "state": {"dir": "x", "workspaces": "w"},
     "plugin_roots": ["p"],
     "plugins": {
         "p": {

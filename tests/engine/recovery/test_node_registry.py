@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,7 +12,8 @@ import pytest
 from ductile.engine.gateway import Gateway
 from ductile.errors import LedgerError
 from ductile.operations.cluster.nodes import report_nodes
-from tests.engine.site import OK, Site
+from tests.engine.site import OK, PYTHON, Site
+from tests.engine.test_pipelines import start, wait_for_end
 from tests.postgres import Server
 from tests.waiting import until
 
@@ -79,7 +81,7 @@ def test_node_that_is_not_seen_is_lost(node: Make, url: str) -> None:
             connection.execute("UPDATE nodes SET seen_at = '2026-01-01T00:00:00.000000Z'")
             connection.execute(
                 "INSERT INTO nodes SELECT 'b', 'x', version, config_hash, labels,"
-                " plugins, pipelines, workers, started_at, seen_at FROM nodes"
+                " plugins, pipelines, workers, workspaces, started_at, seen_at FROM nodes"
             )
         assert states(a.gateway)["b"] == "lost"
 
@@ -121,3 +123,69 @@ def test_attempt_names_the_node_that_ran_it(node: Make) -> None:
     assert job["node"] is None
     (attempt,) = job["attempts"]
     assert (attempt["node"], attempt["boot"]) == ("a", running.gateway.boot)
+
+
+WRITES = f"""{PYTHON}
+file = json.load(sys.stdin)["workspace_dir"] + "/file"
+print("x", file=open(file, "a"))
+print(json.dumps({{"status": "ok", "result": str(len(open(file).readlines()))}}))
+"""
+"""Adds a line to a file and reports their number."""
+
+
+def use_workspaces(site: Site, shared: Path | None) -> None:
+    """A pipeline of two steps."""
+    site.plugin("work", WRITES)
+    steps = [{"id": "one", "uses": "work"}, {"id": "two", "uses": "work"}]
+    pipeline = {"name": "p", "on": "go", "workspace": True, "steps": steps}
+    site.settings["pipelines"] = [pipeline]
+    if shared is not None:
+        site.settings["state"]["workspaces"] = str(shared)
+
+
+def run_pipelines(first: Site, second: Site) -> list[dict[str, Any]]:
+    """The jobs of the second steps of some runs on two nodes."""
+    with first.running() as a, second.running() as b:
+        started = [start(running) for running in (a, b) for _ in range(8)]
+        ends = [wait_for_end(a, one.instance_id)["jobs"] for one in started]
+        return [a.job(job["job_id"]) for jobs in ends for job in jobs if job["step"] == "two"]
+
+
+def test_next_step_finds_the_files_in_a_shared_directory(node: Make, tmp_path: Path) -> None:
+    first, second = node("a"), node("b")
+    for site in (first, second):
+        use_workspaces(site, tmp_path / "shared")
+    steps = run_pipelines(first, second)
+    assert [job["result"]["result"] for job in steps] == ["2"] * 16
+
+
+def test_step_without_the_files_of_another_node_fails(node: Make) -> None:
+    first, second = node("a"), node("b")
+    for site in (first, second):
+        use_workspaces(site, None)
+    for job in run_pipelines(first, second):
+        if job["status"] == "failed":
+            assert "are on another node (state.workspaces)" in job["last_error"]
+        else:
+            assert job["result"]["result"] == "2", "it ran with an empty workspace"
+
+
+def test_directory_that_is_not_shared_is_refused(node: Make, tmp_path: Path) -> None:
+    first, second = node("a"), node("b")
+    use_workspaces(first, tmp_path / "one")
+    use_workspaces(second, tmp_path / "two")
+    refused = pytest.raises(LedgerError, match="is not the directory that node a uses")
+    with first.opened():
+        with refused, second.opened():
+            pass
+        second.settings["state"]["workspaces"] = str(tmp_path / "one")
+        with second.opened():
+            pass
+
+
+def test_config_check_says_that_workspaces_must_be_shared(node: Make, tmp_path: Path) -> None:
+    site = node("a")
+    use_workspaces(site, None)
+    assert "set state.workspaces" in str(site.load().warnings)
+    use_workspaces(site, tmp_path)
+    assert "set state.workspaces" not in str(site.load().warnings)

@@ -139,6 +139,13 @@ class StateSettings(Section):
         description="With `url`: directory for lock, socket and workspaces.",
     )
 
+    workspaces: FilePath | None = Field(
+        default=None,
+        description="With `url`: directory for the workspaces of pipelines that all nodes share, "
+        "for example on NFS; default: `workspaces` in `dir`.",
+        examples=["/mnt/shared/ductile"],
+    )
+
     @classmethod
     def derive_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:
         if "url" in data:

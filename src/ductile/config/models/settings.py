@@ -127,6 +127,11 @@ class Settings(Section):
         return self.state.dir
 
     @property
+    def workspaces_dir(self) -> Path:
+        """The directory of the jobs' workspaces, which several nodes may share."""
+        return self.state.workspaces or self.state_dir / "workspaces"
+
+    @property
     def webhooks_enabled(self) -> bool:
         """Whether the section exists, so the webhook listener is started."""
         return "webhooks" in self.model_fields_set

@@ -261,8 +261,20 @@ def _workspaces(settings: Settings, router: Router) -> Workspaces:
         for pipeline in router.pipelines.values()
         for node in pipeline.first_jobs()
     }
-    hardlink = service.workspace_clone == "hardlink"
-    return Workspaces(settings.state_dir / "workspaces", wanted, first=first, hardlink=hardlink)
+    # Where nodes share the ledger, the previous step may have run on a node with other files.
+    dependent = {
+        (pipeline.name, path)
+        for pipeline in router.pipelines.values()
+        if pipeline.workspace or settings.state.url
+        for path in pipeline.paths()
+    }
+    return Workspaces(
+        settings.workspaces_dir,
+        wanted,
+        first=first,
+        dependent=dependent,
+        hardlink=service.workspace_clone == "hardlink",
+    )
 
 
 def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:

@@ -16,6 +16,7 @@ _MESSAGES: dict[Path, str] = {
     ("state", "path"): _LEDGER,
     ("state", "url"): _LEDGER,
     ("state", "dir"): _DIRECTORY,
+    ("state", "workspaces"): _DIRECTORY,
 }
 
 
@@ -25,6 +26,7 @@ def unreloadable(old: Settings, fresh: Loaded) -> list[Problem]:
     fixed: list[tuple[Path, object, object]] = [
         (("state", "path"), old.state.path, new.state.path),
         (("state", "dir"), old.state_dir, new.state_dir),
+        (("state", "workspaces"), old.workspaces_dir, new.workspaces_dir),
         (("service", "node"), old.service.node, new.service.node),
         (("api", "enabled"), old.api.enabled, new.api.enabled),
         (("api", "listen"), old.api.listen, new.api.listen),

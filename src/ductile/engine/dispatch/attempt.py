@@ -183,6 +183,8 @@ class Attempt:
             node = router.node(job.pipeline, job.step_path)
         if gone := compiled.gone(job.plugin):
             return plugin_gone(job, gone, self.rules, now)
+        if reason := compiled.workspaces.find_failure(job):
+            return prepare_failed(job, reason, self.rules, now)
         try:
             workspace = compiled.workspaces.provide(job)
         except OSError as error:

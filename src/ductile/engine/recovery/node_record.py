@@ -11,6 +11,7 @@ from ductile.config.load import hash_shared_settings
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.instance_lock import compute_state_dir_id
 from ductile.engine.recovery.last_boot import read_last_boot
+from ductile.engine.workspaces import read_marker
 from ductile.errors import LedgerError
 from ductile.store import nodes
 from ductile.store.engines.api import Ledger, Tx
@@ -30,8 +31,6 @@ def refuse_taken_name(ledger: Ledger, name: str, state_dir: Path) -> None:
 
     The last boot of this state directory has ended, even if its session still seems to live.
     """
-    if ledger.engine == "sqlite":
-        return
     boot = ledger.read(lambda tx: nodes.find_boot(tx, name))
     if boot is None or boot == read_last_boot(state_dir) or ledger.boot_is_dead(boot):
         return
@@ -40,10 +39,36 @@ def refuse_taken_name(ledger: Ledger, name: str, state_dir: Path) -> None:
     )
 
 
+def prove_shared_workspaces(ledger: Ledger, root: Path | None, boot: str) -> str | None:
+    """The id of the shared directory for workspaces; None if it is not configured.
+
+    Raises `LedgerError` if a node that is running sees another directory.
+    """
+    if root is None:
+        return None
+    try:
+        marker = read_marker(root, boot)
+    except OSError as error:
+        raise LedgerError(f"state.workspaces cannot be used: {error}") from error
+    for row in ledger.read(nodes.list_nodes):
+        other = row["workspaces"]
+        if row["stopped_at"] is None and other not in (None, marker):
+            if ledger.boot_is_dead(row["boot"]):
+                continue
+            raise LedgerError(
+                f"state.workspaces ({root}) is not the directory that node {row['name']} uses; "
+                "mount the same directory on all nodes"
+            )
+    return marker
+
+
 def make_registration(
-    name: str, boot: str, *, is_only_node: bool
+    name: str, boot: str, *, is_only_node: bool, workspaces: str | None = None
 ) -> Callable[[Tx, CompiledConfig], None]:
-    """The part of a transaction that registers this node with a configuration."""
+    """The part of a transaction that registers this node with a configuration.
+
+    `workspaces` is the id of the shared directory that the node sees.
+    """
 
     def register(tx: Tx, compiled: CompiledConfig) -> None:
         settings = compiled.settings
@@ -56,6 +81,7 @@ def make_registration(
             plugins=compiled.known() | compiled.held(),
             pipelines=compiled.tx_config.router.pipelines.keys(),
             workers=settings.service.max_workers,
+            workspaces=workspaces,
         )
         nodes.register(tx, record, is_only_node=is_only_node)
 

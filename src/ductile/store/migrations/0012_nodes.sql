@@ -10,6 +10,7 @@ CREATE TABLE nodes (
   plugins     TEXT NOT NULL,
   pipelines   TEXT NOT NULL,
   workers     INTEGER NOT NULL,
+  workspaces  @key@,
   started_at  @key@ NOT NULL,
   seen_at     @key@ NOT NULL,
   stopped_at  @key@,

@@ -1,13 +1,13 @@
 -- name: register_node
 -- A drained node stays drained when it starts again.
 INSERT INTO nodes (name, boot, version, config_hash, labels, plugins, pipelines, workers,
-                   started_at, seen_at)
+                   workspaces, started_at, seen_at)
 VALUES (:name, :boot, :version, :config_hash, :labels, :plugins, :pipelines, :workers,
-        @database_time@, @database_time@)
+        :workspaces, @database_time@, @database_time@)
 ON CONFLICT (name) DO UPDATE
 SET boot = excluded.boot, version = excluded.version, config_hash = excluded.config_hash,
     labels = excluded.labels, plugins = excluded.plugins, pipelines = excluded.pipelines,
-    workers = excluded.workers, seen_at = excluded.seen_at, stopped_at = NULL,
+    workers = excluded.workers, workspaces = excluded.workspaces, seen_at = excluded.seen_at, stopped_at = NULL,
     started_at = CASE WHEN nodes.boot = excluded.boot THEN nodes.started_at
                       ELSE excluded.started_at END;
 
@@ -31,8 +31,8 @@ UPDATE nodes SET stopped_at = @database_time@ WHERE boot = :boot;
 SELECT boot FROM nodes WHERE name = :name AND stopped_at IS NULL;
 
 -- name: nodes
-SELECT name, boot, version, config_hash, labels, plugins, pipelines, workers, started_at, seen_at,
-       stopped_at, drained_at, @seconds_since_seen@ AS seconds_since_seen,
+SELECT name, boot, version, config_hash, labels, plugins, pipelines, workers, workspaces,
+       started_at, seen_at, stopped_at, drained_at, @seconds_since_seen@ AS seconds_since_seen,
        (SELECT count(*) FROM job_queue
         WHERE job_queue.status = 'running' AND job_queue.owner = nodes.boot) AS jobs
 FROM nodes ORDER BY name;

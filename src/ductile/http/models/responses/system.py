@@ -359,6 +359,8 @@ class ClusterNodeModel(ResponseModel):
     """The plugins whose jobs it runs."""
     pipelines: list[str]
     workers: int
+    workspaces: str | None
+    """Equal for nodes that share `state.workspaces`; null if workspaces are local."""
     jobs: int
     """The number of jobs that it runs."""
     started_at: Timestamp
