@@ -48,6 +48,7 @@ class SubmittedBy(StrEnum):
     HOOK = "hook"
     RELAY = "relay"
     AGENT = "agent"
+    ALERT = "alert"
 
 
 @dataclass(frozen=True, slots=True)

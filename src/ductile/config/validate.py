@@ -270,6 +270,7 @@ def _list_names(settings: Settings) -> Iterator[tuple[Path, str]]:
 def _group_names(settings: Settings) -> Iterator[tuple[Path, str, list[str]]]:
     yield ("pipelines",), "name", [item.name for item in settings.pipelines]
     yield ("tokens",), "name", [item.name for item in settings.tokens]
+    yield ("alerts",), "name", [item.name for item in settings.alerts]
     yield ("instances",), "name", [item.name for item in settings.instances]
     yield ("remote_ingress", "peers"), "name", [p.name for p in settings.remote_ingress.peers]
     yield ("webhooks", "endpoints"), "path", [e.path for e in settings.webhooks.endpoints]

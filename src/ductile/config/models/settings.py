@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from ductile.config import bundled
 from ductile.config.loader.secrets import KnownSecrets
+from ductile.config.models.alerts import AlertSettings, DeadManSettings
 from ductile.config.models.fields import Defaulted, FilePath, Section, refuse, text_of
 from ductile.config.models.http import ApiSettings, TokenSettings, WebhooksSettings
 from ductile.config.models.pipeline import PipelineSettings, RouteSettings
@@ -75,6 +76,12 @@ class Settings(Section):
     )
     gateway: GatewaySettings = Field(
         default_factory=GatewaySettings.model_construct, description="Endpoints for agents."
+    )
+    alerts: tuple[AlertSettings, ...] = Field(
+        default=(), description="Rules for problems that are reported to a plugin or pipeline."
+    )
+    dead_man: DeadManSettings | None = Field(
+        default=None, description="Requests to an outside monitor while the gateway is healthy."
     )
 
     _config_dir: Path = PrivateAttr(Path())

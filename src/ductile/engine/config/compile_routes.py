@@ -11,7 +11,7 @@ from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.router import build as build_router
 from ductile.core.pipelines.routes import Routes, compile_routes
-from ductile.engine.config import check_plugins, check_relay
+from ductile.engine.config import check_plugins, check_relay, compile_alerts
 from ductile.errors import ConfigError, Problem, errors_of
 from ductile.plugins.registry import Registry
 
@@ -50,7 +50,8 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     unheard = check_plugins.unheard(settings, compiled, sources)
     scopes = check_plugins.scopes(settings, plugins.keys() | registry.offered.keys())
     events = check_plugins.unknown_events(settings, compiled, registry)
-    of_plugins = (*named, *disabled, *unheard, *scopes, *events)
+    alerts = compile_alerts.problems(settings, compiled, plugins, registry.disabled)
+    of_plugins = (*named, *disabled, *unheard, *scopes, *events, *alerts)
     found = [*_problems(pipelines), *_problems(routes), *relays, *of_plugins]
     hinted = (_hinted(_located(problem, loaded), registry) for problem in found)
     located = tuple(redact_problems(hinted, loaded.secrets))

@@ -10,6 +10,7 @@ from typing import Any
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.models.plugin import PluginSettings
 from ductile.config.redact import redact_problems
+from ductile.core.alerts.rules import AlertRule
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.judge import Rules
 from ductile.core.jobs.prepare import PluginPlan
@@ -19,6 +20,7 @@ from ductile.core.pipelines.router import Router
 from ductile.core.schedules.breaker import BreakerPolicy
 from ductile.core.schedules.decide import IfRunning, Schedule
 from ductile.core.values.redact import Redactor
+from ductile.engine.config.compile_alerts import rules_of
 from ductile.engine.config.compile_routes import compile_router
 from ductile.engine.config.compile_schedules import schedules_of
 from ductile.engine.workspaces import Workspaces
@@ -50,6 +52,7 @@ class CompiledConfig:
     tx_config: TxConfig
     workspaces: Workspaces
     warnings: tuple[Problem, ...] = ()
+    alert_rules: tuple[AlertRule, ...] = ()
 
     @property
     def settings(self) -> Settings:
@@ -187,6 +190,7 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
         tx_config=_tx_config(settings, router),
         workspaces=_workspaces(settings, router),
         warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
+        alert_rules=rules_of(settings, router.pipelines),
     )
 
 

@@ -1,0 +1,1 @@
+"""Alerts: which problems a rule watches, when it reports them, and what its message says."""

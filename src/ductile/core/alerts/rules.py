@@ -1,0 +1,72 @@
+"""The rules of a configuration: what each watches, how it groups, and where it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from ductile._fast_dataclass import dataclass
+from ductile.core.alerts.causes import Cause
+from ductile.core.alerts.conditions import Condition
+from ductile.core.alerts.machine import AlertPolicy
+
+EVERYTHING = "all"
+"""The group of a rule that groups nothing."""
+
+
+class Grouping(StrEnum):
+    """What shares one alert of a rule."""
+
+    SUBJECT = "subject"
+    PLUGIN = "plugin"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimit:
+    """The free space below which a disk is almost full: a share of it, or bytes."""
+
+    share: float = 0.0
+    size: int = 0
+
+    def is_reached(self, free: int, total: int) -> bool:
+        return free < self.size or (total > 0 and free / total < self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    name: str
+    on: frozenset[Condition]
+    target: str
+    """A plugin, or a pipeline if `is_pipeline`."""
+    policy: AlertPolicy
+    is_pipeline: bool = False
+    grouping: Grouping = Grouping.SUBJECT
+    only: tuple[str, ...] = ()
+    """Patterns of the names that it watches; empty for all."""
+    queue_age: float = 600.0
+    """Seconds."""
+    disk_free: DiskLimit = DiskLimit(share=0.05)
+
+    def watches(self, condition: Condition, subject: str) -> bool:
+        return condition in self.on and self.has_name(subject)
+
+    def has_name(self, subject: str) -> bool:
+        """Whether `only` allows the subject: by its name, or by the plugin of a schedule."""
+        name = subject.partition(":")[2] or subject
+        return not self.only or matches(self.only, name)
+
+    def group_of(self, cause: Cause) -> str:
+        """The group of a failing subject."""
+        if self.grouping is Grouping.NONE:
+            return EVERYTHING
+        kind, _, name = cause.subject.partition(":")
+        if self.grouping is Grouping.PLUGIN and kind == "schedule":
+            return f"plugin:{name.partition('/')[0]}"
+        return cause.subject
+
+
+def matches(patterns: Collection[str], name: str) -> bool:
+    plugin = name.partition("/")[0]
+    return any(fnmatchcase(name, one) or fnmatchcase(plugin, one) for one in patterns)
