@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ductile.engine.alerts import evaluator
 from ductile.engine.observability import job_logging
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.webhooks import WebhookPolicy
@@ -37,6 +38,8 @@ class EffectHandler:
             job_logging.log_deduplicated(self._log, drop)
         if effects.notices:
             job_logging.log_breakers(self._log, effects.notices)
+            if evaluator.are_watched(effects.notices) and services.compiled.alert_rules:
+                services.loops.wake(evaluator.LOOP)
             services.notice_bus.publish_commit(effects.notices)
             if services.is_only_writer:
                 services.notice_bus.append(effects.notices)

@@ -11,6 +11,8 @@ from typing import Any
 from ductile.clock import Clock, Entropy
 from ductile.config import Loaded
 from ductile.core.jobs.commands import INIT
+from ductile.engine.alerts.dead_man import DeadManPinger
+from ductile.engine.alerts.evaluator import AlertEvaluator
 from ductile.engine.control import ControlRequest
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.started_log import StartedLog, read_unstarted
@@ -108,6 +110,7 @@ class Gateway(Services):
         self.pool.start()
         self._recover()
         self.health = HealthMonitor(self)
+        self.alerts = AlertEvaluator(self)
 
     def _launch_runner(self, slots: int, room: int) -> None:
         entries = 2 * room * (BUFFER_LIMIT + 1)
@@ -151,7 +154,7 @@ class Gateway(Services):
         self.config.start()
 
     def _build_outbox_workers(self) -> None:
-        send = HttpClient(self.clock)
+        self._send = send = HttpClient(self.clock)
         policies: tuple[OutboxPolicy[Any], ...] = (RelayPolicy(), WebhookPolicy(self.entropy))
         for policy in policies:
             self.outbox_workers[policy.name] = OutboxWorker(
@@ -196,6 +199,7 @@ class Gateway(Services):
             self.ledger, self.boot, self.owned_jobs, lambda: self.compiled, self.entropy
         )
         assert self.health is not None
+        assert self.alerts is not None
         ticks: dict[str, Tick] = {
             "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_outboxes).tick,
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
@@ -209,6 +213,8 @@ class Gateway(Services):
             "heartbeats": self.agents.heartbeats.tick,
             "reminders": self.agents.reminders.tick,
             "health": self.health.tick,
+            "alerts": self.alerts.tick,
+            "dead-man": DeadManPinger(self, self._send).tick,
             "lock": self._keep_lock,
             **{name: worker.tick for name, worker in self.outbox_workers.items()},
         }

@@ -36,6 +36,7 @@ from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.jobs.enqueue import Enqueued
 
 if TYPE_CHECKING:
+    from ductile.engine.alerts.evaluator import AlertEvaluator
     from ductile.engine.observability.health import HealthMonitor
 
 
@@ -85,6 +86,8 @@ class Services:
         self.dispatcher: Dispatcher | None = None
         self.health: HealthMonitor | None = None
         """None in a process that only reads."""
+        self.alerts: AlertEvaluator | None = None
+        """Likewise."""
         self._reloading = threading.Lock()
         self.on_stop: list[Callable[[], None]] = []
         """Called when a stop begins, before the loops end."""
@@ -143,6 +146,8 @@ class Services:
             self.loops.wake("scheduler")
             # Events for an instance that was disabled may be sendable now.
             self.loops.wake(RelayPolicy.name)
+            self.loops.wake("alerts")
+            self.loops.wake("dead-man")
         self._log.info("reloaded", plugins=len(compiled.plans), schedules=len(compiled.schedules))
         return compiled.warnings
 

@@ -19,6 +19,7 @@ TOPICS = (
     "breakers",
     "flow",
     "relay",
+    "alerts",
     "gateway:messages",
     "gateway:violations",
     "gateway:capabilities",

@@ -101,6 +101,8 @@ def _other_queries(retention: Retention) -> dict[str, float]:
         "prune_relay_signatures": retention.replays,
         "prune_webhook_signatures": retention.replays,
         "prune_tokens": retention.jobs,
+        "prune_notifications": retention.jobs,
+        "prune_alerts": retention.jobs,
         "prune_idempotency_keys": idempotency.RETENTION.total_seconds(),
     }
 

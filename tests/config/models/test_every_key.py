@@ -173,6 +173,21 @@ EVERY_KEY: dict[str, Any] = {
         ],
     },
     "gateway": {"open": True, "allowed_networks": ["10.0.0.0/8"]},
+    "alerts": [
+        {
+            "name": "a",
+            "on": ["queue.age", "disk.free", "plugin.silent"],
+            "to": "p",
+            "only": ["p*"],
+            "after": 2,
+            "for": "2h",
+            "group": "plugin",
+            "wait": "30s",
+            "repeat": "24h",
+            "over": {"queue.age": "10m", "disk.free": "5%"},
+        }
+    ],
+    "dead_man": {"url": "https://monitor.example/x", "every": "5m"},
 }
 UNEXPECTED: list[Any] = [None, [], {"a": 1}, [None], "", "x", -1, "${NOPE}", 10**30]
 PYDANTIC_TEXTS = ("nput should", "alue should")
@@ -240,6 +255,9 @@ def test_unexpected_values_are_reported_in_our_words(config_dir: ConfigDir, sect
         ("remote_ingress",),
         ("remote_ingress", "peers", 0),
         ("gateway",),
+        ("alerts", 0),
+        ("alerts", 0, "over"),
+        ("dead_man",),
     ],
 )
 def test_list_of_keys_is_complete(path: tuple[Any, ...]) -> None:

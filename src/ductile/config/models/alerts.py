@@ -1,6 +1,6 @@
 """`alerts` and `dead_man`: what the gateway reports by itself, and to whom."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -20,9 +20,7 @@ from ductile.config.models.fields import (
     text_of,
 )
 from ductile.core.alerts.conditions import Condition
-from ductile.core.alerts.rules import DiskLimit
-
-QUEUE_AGE, DISK_FREE = Condition.QUEUE_AGE.value, Condition.DISK_FREE.value
+from ductile.core.alerts.disk_limit import DiskLimit
 
 
 def _disk_limit(value: Any) -> DiskLimit:
@@ -125,12 +123,8 @@ class AlertSettings(Section):
     def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
         names = {_text(one) for one in _listed(data.get("on"))}
         silent = sorted(one.value for one in Condition if one.is_silence and one.value in names)
-        if silent and "for" not in data:
+        if silent and _text(data.get("for", "0s")) in ("0", "0s"):
             yield f"{silent[0]} needs `for`: the time without a success or sign of life"
-        over = data.get("over")
-        for key in over if isinstance(over, Mapping) else ():
-            if str(key) in (QUEUE_AGE, DISK_FREE) and str(key) not in names:
-                yield f"over.{key} has no effect, because `on` does not contain {key}"
 
 
 def _listed(value: Any) -> list[Any]:

@@ -102,7 +102,7 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AlertStep:
     alert: Alert
     news: News | None = None
     """The message to send."""
@@ -110,7 +110,7 @@ class Step:
 
 def step(
     alert: Alert, seen: Observed, policy: AlertPolicy, now: datetime, *, silenced: bool = False
-) -> Step:
+) -> AlertStep:
     """The alert after an observation at `now`, and the message that follows from it."""
     before = alert = _without_future(alert, now)
     while (signal := _signal(alert, seen, policy, now)) is not None:
@@ -128,7 +128,7 @@ def step(
     alert, news = _choose_news(alert, policy, now, flipped=flipped, silenced=silenced)
     if news is not None or alert.state is not before.state:
         alert = replace(alert, number=alert.number + 1)
-    return Step(alert, news)
+    return AlertStep(alert, news)
 
 
 def next_look(

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from hashlib import blake2b
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.alerts.causes import Cause
 from ductile.core.alerts.conditions import Condition
+from ductile.core.alerts.disk_limit import DiskLimit
 from ductile.core.alerts.machine import AlertPolicy
+from ductile.core.jobs.limits import size
 
 EVERYTHING = "all"
 """The group of a rule that groups nothing."""
+LONGEST_GROUP = 1024
+"""Bytes: a group is part of keys in the ledger."""
 
 
 class Grouping(StrEnum):
@@ -21,17 +26,6 @@ class Grouping(StrEnum):
     SUBJECT = "subject"
     PLUGIN = "plugin"
     NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class DiskLimit:
-    """The free space below which a disk is almost full: a share of it, or bytes."""
-
-    share: float = 0.0
-    size: int = 0
-
-    def is_reached(self, free: int, total: int) -> bool:
-        return free < self.size or (total > 0 and free / total < self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +58,15 @@ class AlertRule:
         kind, _, name = cause.subject.partition(":")
         if self.grouping is Grouping.PLUGIN and kind == "schedule":
             return f"plugin:{name.partition('/')[0]}"
-        return cause.subject
+        return shorten_group(cause.subject)
+
+
+def shorten_group(name: str) -> str:
+    """The name, or if it is too long its beginning and a hash of it."""
+    if size(name) <= LONGEST_GROUP:
+        return name
+    digest = blake2b(name.encode(), digest_size=16).hexdigest()
+    return f"{name.encode()[: LONGEST_GROUP - 40].decode(errors='ignore')}…{digest}"
 
 
 def matches(patterns: Collection[str], name: str) -> bool:

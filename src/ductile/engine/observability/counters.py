@@ -50,6 +50,7 @@ class Counters:
         self._durations: dict[Command, Histogram] = {}
         self._waits: dict[str, Histogram] = {}
         self._runner: Counter[str] = Counter()
+        self._dead_man: Counter[str] = Counter()
 
     def count_settlement(self, settlement: Settlement, compiled: CompiledConfig) -> None:
         """Count an attempt whose settlement is durable."""
@@ -82,6 +83,16 @@ class Counters:
     def count_runner_event(self, name: str) -> None:
         with self._lock:
             self._runner[name] += 1
+
+    def count_dead_man(self, *, ok: bool) -> None:
+        """Count a request to the outside monitor."""
+        with self._lock:
+            self._dead_man["ok" if ok else "failed"] += 1
+
+    def read_dead_man(self) -> dict[str, int]:
+        """Requests to the outside monitor by outcome."""
+        with self._lock:
+            return dict(self._dead_man)
 
     def read_attempts(self) -> dict[tuple[str, str, str], int]:
         """By plugin, command and outcome."""

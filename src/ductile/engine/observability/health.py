@@ -28,7 +28,8 @@ LOG_AGAIN_SECONDS = 60.0
 CRITICAL_LOOPS = frozenset({"config", "scheduler", "retries", "nodes"})
 """Loops without which jobs do not start; the others delay only their own work."""
 LEDGER, FILE, DISPATCHER = "ledger", "ledger file", "dispatcher"
-PARTS = (LEDGER, FILE, *Stage, DISPATCHER)
+UNDELIVERED = "undelivered alerts"
+PARTS = (LEDGER, FILE, *Stage, DISPATCHER, UNDELIVERED)
 """Every part besides the loops."""
 
 
@@ -86,6 +87,8 @@ class HealthMonitor:
         self._probe: _Probe | None = None
         self._logged: dict[str, str] = {}
         self._logged_at = 0.0
+        self.last_failing: tuple[FailingPart, ...] = ()
+        """The result of the last check."""
 
     def check(self, *, probe_max_age: float = PROBE_MAX_AGE) -> tuple[FailingPart, ...]:
         """The parts that fail now, critical ones first; waits up to `PROBE_TIMEOUT`."""
@@ -93,7 +96,8 @@ class HealthMonitor:
         if gateway.failure is not None:
             return (FailingPart(LEDGER, gateway.failure.message, gateway.failure.code),)
         found = {part.part: part for part in (*self._observe(), *self._rehearse(probe_max_age))}
-        return tuple(sorted(found.values(), key=lambda part: not part.critical))
+        self.last_failing = tuple(sorted(found.values(), key=lambda part: not part.critical))
+        return self.last_failing
 
     def _rehearse(self, max_age: float) -> Iterator[FailingPart]:
         now = self._gateway.clock.monotonic()
@@ -119,6 +123,8 @@ class HealthMonitor:
             why = "the loop has ended" if loop.has_ended() else loop.failure
             if why is not None and not gateway.stopping.is_set():
                 yield FailingPart(name, why, critical=name in CRITICAL_LOOPS)
+        if gateway.alerts is not None and gateway.alerts.undelivered:
+            yield FailingPart(UNDELIVERED, str(gateway.alerts.undelivered[0]), critical=False)
         dispatcher = gateway.dispatcher
         if dispatcher is None:
             return

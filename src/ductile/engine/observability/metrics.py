@@ -69,6 +69,7 @@ class Metrics:
             *self._format_jobs(),
             *self._format_http(followers),
             *self._read_ledger(self._format_outboxes),
+            *self._read_ledger(self._format_alerts),
             *self._format_store(),
             *_format_process(),
         )
@@ -246,6 +247,24 @@ class Metrics:
                 ((("lane", name), ("outcome", outcome)), count)
                 for name, worker in sorted(self._gateway.outbox_workers.items())
                 for outcome, count in sorted(worker.count_outcomes().items())
+            ],
+        )
+
+    def _format_alerts(self) -> Iterator[str]:
+        rows = self._gateway.ledger.read(lambda tx: tx.all("count_alerts"))
+        yield format_metric(
+            "ductile_alerts",
+            "gauge",
+            "Alerts that are not ok, by rule and state.",
+            [((("rule", rule), ("state", state)), count) for rule, state, count in rows],
+        )
+        yield format_metric(
+            "ductile_dead_man_requests_total",
+            "counter",
+            "Requests to the outside monitor by outcome.",
+            [
+                ((("outcome", outcome),), count)
+                for outcome, count in sorted(self._gateway.counters.read_dead_man().items())
             ],
         )
 

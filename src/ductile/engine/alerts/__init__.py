@@ -1,0 +1,1 @@
+"""Alerts of the running gateway: evaluating the rules, and pinging an outside monitor."""

@@ -1,0 +1,48 @@
+"""Requests to an outside monitor while the gateway is healthy: a dead gateway sends none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from ductile.engine.outbox.policy import OutboundRequest, SendResult
+from ductile.engine.services import Services
+from ductile.log import logger
+
+LOOP = "dead-man"
+TIMEOUT = 5.0
+IDLE_SECONDS = 60.0
+"""Without a URL; a reload wakes the loop."""
+
+
+class DeadManPinger:
+    """A loop calls `tick`. A request that fails is logged and counted, and not repeated."""
+
+    def __init__(self, gateway: Services, send: Callable[[OutboundRequest], SendResult]) -> None:
+        self._gateway, self._send, self._log = gateway, send, logger(LOOP)
+        self._sent_at = float("-inf")
+
+    def tick(self, _now: datetime) -> float:
+        """Send a request if one is due; returns the seconds until the next call."""
+        settings = self._gateway.compiled.settings
+        dead_man = settings.dead_man
+        if dead_man is None:
+            return IDLE_SECONDS
+        monotonic = self._gateway.clock.monotonic()
+        wait = self._sent_at + dead_man.every - monotonic
+        if wait > 0:
+            return wait
+        self._sent_at = monotonic
+        health = self._gateway.health
+        if health is not None and any(part.critical for part in health.last_failing):
+            self._log.warning("no request to the outside monitor: the gateway is not healthy")
+            return dead_man.every
+        networks = settings.gateway.allowed_networks
+        result = self._send(
+            OutboundRequest(dead_man.url, b"", {}, timeout=TIMEOUT, networks=networks)
+        )
+        self._gateway.counters.count_dead_man(ok=result.error is None)
+        if result.error is not None:
+            # The URL often is a secret.
+            self._log.warning("the outside monitor was not reached", error=result.error)
+        return dead_man.every

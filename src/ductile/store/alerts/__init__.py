@@ -1,0 +1,1 @@
+"""Alerts in the ledger: their rows, what they observe, and the transaction that evaluates them."""

@@ -1,0 +1,431 @@
+"""The evaluation of alert rules is one transaction, on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from ductile.clock import Ids, to_text
+from ductile.core.alerts.conditions import Condition
+from ductile.core.alerts.disk_limit import DiskLimit
+from ductile.core.alerts.machine import AlertPolicy, AlertState
+from ductile.core.alerts.rules import AlertRule, Grouping
+from ductile.core.jobs.judge import judge
+from ductile.core.schedules.breaker import BreakerPolicy
+from ductile.core.schedules.decide import Cron, Every, Schedule
+from ductile.model import JobStatus, Notice
+from ductile.store import notices, schedules
+from ductile.store.alerts import evaluate, rows
+from ductile.store.alerts.evaluate import AlertInputs, SentAlert
+from ductile.store.alerts.levels import Watched
+from ductile.store.engines.api import Ledger
+from ductile.store.jobs import close
+from ductile.store.jobs.settle import settle
+from ductile.store.schedules import FirePolicy
+from ductile.store.tx_config import TxConfig
+from tests.conftest import CountingEntropy, FakeClock
+from tests.store.conftest import execute
+from tests.store.jobs.harness import BAD, OK, RULES, JobQueue
+
+TX_CONFIG = TxConfig(
+    86_400.0, attempts={"work": 1, "notify": 1, "echo": 1}, breakers={"work": BreakerPolicy(1, 60)}
+)
+UTC_ZONE = ZoneInfo("UTC")
+
+
+def rule(*on: Condition, name: str = "broken", **more: Any) -> AlertRule:
+    policy = AlertPolicy(
+        **{key: more.pop(key) for key in ("after", "lasts", "wait", "repeat") if key in more}
+    )
+    return AlertRule(name, frozenset(on), "notify", policy, **more)
+
+
+class Alerting(JobQueue):
+    """Jobs that fail, and the evaluation of rules."""
+
+    def __init__(self, ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> None:
+        super().__init__(ledger, clock, entropy)
+        self.rules: tuple[AlertRule, ...] = ()
+        self.watched = Watched(plugins=frozenset({"work", "notify"}))
+
+    def watch(self, *rules: AlertRule) -> None:
+        """Put rules in force."""
+        self.rules = rules
+        self.evaluate()
+
+    def evaluate(
+        self, seconds: float = 1.0, *, is_stable: bool = True, **more: Any
+    ) -> list[SentAlert]:
+        self.clock.advance(seconds)
+        inputs = AlertInputs(self.rules, self.watched, "home", self.clock.now(), **more)
+        base_id = self.entropy.uuid()
+        done = self.ledger.write(lambda tx: evaluate.evaluate(tx, inputs, TX_CONFIG, base_id))
+        assert done is not None
+        if is_stable and not done[0].has_more:
+            assert not self.ledger.read(lambda tx: evaluate.plan(tx, inputs)), "nothing is left"
+        return done[1]
+
+    def run(self, plugin: str = "work", *, ok: bool = False, **more: Any) -> str:
+        self.clock.advance(0.1)
+        job_id = self.put(plugin, **more).job_id
+        while (claimed := self.must_take()).job.id != job_id:
+            self.end(claimed)  # a notification job
+        verdict = judge(claimed.job, OK if ok else BAD, RULES, self.clock.now(), 0.5)
+        if not ok:
+            verdict = replace(verdict, path=(JobStatus.FAILED, JobStatus.DEAD), retry_at=None)
+        base_id = self.entropy.uuid()
+        self.ledger.write(lambda tx: settle(tx, verdict, TX_CONFIG, base_id))
+        return claimed.job.id
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The payloads of the notification jobs, in order."""
+        found = self.ledger.read(
+            lambda tx: tx.dicts("notifications_of_rule", rule="broken", limit=99)
+        )
+        jobs: list[Any] = [self.job(str(row["job_id"])) for row in reversed(found)]
+        assert all(job["submitted_by"] == "alert" and job["command"] == "handle" for job in jobs)
+        return [job["payload"]["payload"] for job in jobs]
+
+    def alert(self, group: str = "plugin:work") -> rows.AlertRow:
+        return self.ledger.read(lambda tx: rows.load_alert(tx, "broken", group))
+
+
+@pytest.fixture
+def alerting(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Alerting:
+    return Alerting(ledger, clock, entropy)
+
+
+def test_dead_job_sends_one_message_that_says_what_since_when_and_why(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    begun = alerting.clock.now()
+    job_id = alerting.run()
+    [sent] = alerting.evaluate()
+    assert (sent.rule, sent.group, sent.news) == ("broken", "plugin:work", "firing")
+    assert alerting.evaluate() == []
+    [payload] = alerting.messages()
+    assert payload["first_error"] == "no"
+    assert payload["count"] == 1
+    assert payload["since"] > to_text(begun)
+    assert payload["commands"] == [f"ductile job why {job_id}", "ductile alert show broken"]
+    for part in (
+        "plugin work",
+        "First error: no",
+        f"ductile job why {job_id}",
+        "failures: 1",
+        "UTC",
+    ):
+        assert part in payload["message"]
+
+
+def test_success_of_the_same_command_resolves_with_the_duration(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.run()
+    alerting.evaluate()
+    alerting.run(command="handle", ok=True)
+    assert alerting.evaluate() == []
+    alerting.clock.advance(3600)
+    alerting.run(ok=True)
+    [sent] = alerting.evaluate()
+    assert sent.news == "resolved"
+    assert "for 1 h" in alerting.messages()[-1]["message"]
+    assert alerting.alert().alert.state is AlertState.OK
+
+
+def test_five_hundred_dead_jobs_make_one_message(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD, wait=30.0))
+    for number in range(500):
+        payload = {
+            "job_id": f"j{number}",
+            "plugin": "work",
+            "command": "poll",
+            "error": f"e{number}",
+        }
+        now = alerting.clock.now()
+        alerting.ledger.write(
+            lambda tx, p=payload, n=now: notices.post(
+                tx, Notice("jobs", "job.dead", p), n, job_id=p["job_id"]
+            )
+        )
+        if number % 100 == 0:
+            assert alerting.evaluate(0.1) == []
+    assert alerting.evaluate(5) == []
+    assert len(alerting.evaluate(31)) == 1
+    assert alerting.evaluate(31) == []
+    [payload] = alerting.messages()
+    assert (payload["count"], payload["first_error"], payload["last_error"]) == (500, "e0", "e499")
+
+
+def test_after_counts_failures_in_a_row(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD, after=3))
+    for ok in (False, False, True, False, False):
+        alerting.run(ok=ok)
+    assert alerting.evaluate() == []
+    alerting.run()
+    assert [sent.news for sent in alerting.evaluate()] == ["firing"]
+    assert alerting.messages()[0]["count"] == 3
+
+
+def test_cancelled_jobs_and_alert_jobs_raise_no_alert(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.put("work")
+    claimed = alerting.must_take()
+    queued = alerting.put("work").job_id
+    job = replace(claimed.job, id=queued, status=JobStatus.QUEUED)
+    now, ids = alerting.clock.now(), Ids(alerting.entropy.uuid())
+    alerting.ledger.write(
+        lambda tx: close.end_queued(tx, job, JobStatus.DEAD, "cancelled", now, TX_CONFIG, ids)
+    )
+    alerting.end(claimed)
+    job_id = alerting.run("notify")
+    execute(alerting.ledger, f"UPDATE job_queue SET submitted_by = 'alert' WHERE id = '{job_id}'")
+    child = alerting.run("work")
+    execute(
+        alerting.ledger,
+        f"UPDATE job_queue SET parent_job_id = '{job_id}' WHERE id = '{child}'",
+    )
+    assert alerting.evaluate() == []
+
+
+def test_restart_continues_with_the_events_since_the_last_evaluation(
+    open_ledger: Callable[[], Ledger], clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    first = Alerting(open_ledger(), clock, entropy)
+    first.watch(rule(Condition.JOB_DEAD))
+    first.run()
+    second = Alerting(open_ledger(), clock, entropy)
+    second.rules = first.rules
+    assert len(second.evaluate()) == 1
+    assert first.evaluate() == []
+
+
+def test_new_rule_ignores_what_happened_before_it(alerting: Alerting) -> None:
+    alerting.run()
+    alerting.watch(rule(Condition.JOB_DEAD))
+    assert alerting.evaluate() == []
+
+
+def test_rule_that_is_removed_for_long_is_forgotten(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.run()
+    alerting.evaluate()
+    removed, alerting.rules = alerting.rules, ()
+    alerting.evaluate(60)
+    assert alerting.alert().alert.state is AlertState.FIRING
+    alerting.evaluate(3601)
+    assert alerting.alert().alert.number == 0
+    alerting.run()
+    alerting.rules = removed
+    alerting.evaluate()
+    assert alerting.evaluate() == []
+
+
+def test_groups_and_only(alerting: Alerting) -> None:
+    alerting.watch(
+        rule(Condition.JOB_DEAD, name="broken", grouping=Grouping.NONE),
+        rule(Condition.JOB_DEAD, name="some", only=("ec*",)),
+    )
+    alerting.run("work")
+    alerting.run("echo")
+    sent = alerting.evaluate()
+    assert [(one.rule, one.group) for one in sent] == [("broken", "all"), ("some", "plugin:echo")]
+
+
+def test_second_message_with_one_number_is_refused(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.run()
+    alerting.evaluate()
+    row = alerting.alert()
+    with pytest.raises(rows.AlertConflict):
+        alerting.ledger.write(
+            lambda tx: rows.store_alert(tx, row, row.alert.number - 1, alerting.clock.now())
+        )
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        execute(
+            alerting.ledger,
+            "INSERT INTO alert_notifications SELECT * FROM alert_notifications",
+        )
+
+
+def test_open_breaker_is_reported_until_it_closes(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.BREAKER_OPEN))
+    now = to_text(alerting.clock.now())
+    execute(
+        alerting.ledger,
+        "INSERT INTO circuit_breakers (plugin, command, state, failure_count, opened_at, "
+        "updated_at) "
+        f"VALUES ('work', 'poll', 'open', 3, '{now}', '{now}')",
+    )
+    assert [one.news for one in alerting.evaluate()] == ["firing"]
+    assert "3 failures in a row" in alerting.messages()[0]["message"]
+    execute(alerting.ledger, "UPDATE circuit_breakers SET state = 'closed'")
+    assert alerting.evaluate(with_levels=False) == []
+    assert [one.news for one in alerting.evaluate()] == ["resolved"]
+
+
+def test_breaker_that_opened_and_closed_between_evaluations_is_reported(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.BREAKER_OPEN))
+    fields = {"plugin": "work", "command": "poll", "failure_count": 3}
+    now = alerting.clock.now()
+    alerting.ledger.write(
+        lambda tx: notices.post(tx, Notice("breakers", "breaker.open", fields), now)
+    )
+    assert [one.news for one in alerting.evaluate(is_stable=False)] == ["firing"]
+    assert [one.news for one in alerting.evaluate()] == ["resolved"]
+
+
+NIGHTLY = Schedule("work", "nightly", Cron("0 2 * * *"), UTC_ZONE)
+
+
+def see(alerting: Alerting, schedule: Schedule) -> None:
+    now = alerting.clock.now()
+    alerting.ledger.write(lambda tx: schedules.ensure_entry(tx, schedule, now, now))
+    alerting.watched = replace(alerting.watched, schedules=(schedule,))
+
+
+def fire(alerting: Alerting, schedule: Schedule, *, healthy: bool = True) -> None:
+    now, base_id = alerting.clock.now(), alerting.entropy.uuid()
+    policy = FirePolicy(max_outstanding=1, healthy=healthy)
+    alerting.ledger.write(
+        lambda tx: schedules.fire_due(
+            tx, schedule, policy, TX_CONFIG, boot=now, now=now, base_id=base_id
+        )
+    )
+
+
+def test_downtime_over_an_occurrence_is_missed_until_the_next_fire(alerting: Alerting) -> None:
+    see(alerting, NIGHTLY)
+    alerting.watch(rule(Condition.SCHEDULE_MISSED))
+    alerting.clock.advance(20 * 3600)
+    fire(alerting, NIGHTLY)
+    [sent] = alerting.evaluate()
+    assert (sent.group, sent.news) == ("schedule:work/nightly", "firing")
+    assert "2026-02-09T02:00:00" in alerting.messages()[0]["first_error"]
+    assert "ductile schedule explain work/nightly" in alerting.messages()[0]["message"]
+    alerting.clock.moment = alerting.clock.moment.replace(day=10, hour=2, minute=0, second=1)
+    fire(alerting, NIGHTLY)
+    assert [one.news for one in alerting.evaluate()] == ["resolved"]
+
+
+def test_paused_and_breaker_held_occurrences_are_not_missed(alerting: Alerting) -> None:
+    see(alerting, NIGHTLY)
+    alerting.watch(rule(Condition.SCHEDULE_MISSED, Condition.SCHEDULE_SILENT, lasts=3600.0))
+    alerting.ledger.write(lambda tx: schedules.set_paused(tx, "work", "nightly", paused=True))
+    alerting.clock.advance(40 * 3600)
+    fire(alerting, NIGHTLY)
+    assert alerting.evaluate() == []
+    alerting.ledger.write(lambda tx: schedules.set_paused(tx, "work", "nightly", paused=False))
+    now = "2026-02-11T02:00:00.000000Z"
+    execute(
+        alerting.ledger,
+        "INSERT INTO circuit_breakers (plugin, command, state, failure_count, opened_at, "
+        "updated_at) "
+        f"VALUES ('work', 'poll', 'open', 3, '{now}', '{now}')",
+    )
+    alerting.clock.moment = alerting.clock.moment.replace(day=11, hour=2, minute=0, second=1)
+    fire(alerting, NIGHTLY)
+    assert alerting.evaluate(8000) == []
+
+
+def test_schedule_without_success_is_silent_after_for(alerting: Alerting) -> None:
+    hourly = Schedule("work", "hourly", Every(3600.0), UTC_ZONE)
+    see(alerting, hourly)
+    alerting.watch(rule(Condition.SCHEDULE_SILENT, lasts=7200.0))
+    fire(alerting, hourly)
+    alerting.end(alerting.must_take())
+    for hour in range(1, 4):
+        alerting.clock.advance(3600)
+        fire(alerting, hourly)
+        claimed = alerting.must_take()
+        verdict = judge(claimed.job, BAD, RULES, alerting.clock.now(), 0.5)
+        verdict = replace(verdict, path=(JobStatus.FAILED, JobStatus.DEAD), retry_at=None)
+        base_id = alerting.entropy.uuid()
+        alerting.ledger.write(lambda tx, v=verdict, b=base_id: settle(tx, v, TxConfig(1.0), b))
+        assert [one.news for one in alerting.evaluate(0.5)] == (["firing"] if hour == 3 else [])
+
+
+def test_silent_plugin_agent_and_webhook(alerting: Alerting) -> None:
+    conditions = (Condition.PLUGIN_SILENT, Condition.AGENT_SILENT, Condition.WEBHOOK_SILENT)
+    alerting.watched = replace(alerting.watched, endpoints=(("/hook/x", "hooked"),))
+    alerting.watch(rule(*conditions, lasts=600.0))
+    alerting.run(ok=True)
+    now = to_text(alerting.clock.now())
+    execute(
+        alerting.ledger,
+        "INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at) "
+        f"VALUES ('a1', 'c', '{now}', '{now}')",
+    )
+    assert alerting.evaluate(590) == []
+    found = {one.group for one in alerting.evaluate(20)}
+    assert found == {"plugin:work", "agent:a1", "webhook:/hook/x"}
+    alerting.run(ok=True)
+    assert [(one.group, one.news) for one in alerting.evaluate()] == [("plugin:work", "resolved")]
+
+
+def test_old_queue_full_disk_and_bad_health(alerting: Alerting) -> None:
+    conditions = (Condition.QUEUE_AGE, Condition.DISK_FREE, Condition.HEALTH)
+    limits = {"queue_age": 600.0, "disk_free": DiskLimit(share=0.05)}
+    alerting.watch(rule(*conditions, **limits))
+    alerting.put("work")
+    alerting.watched = replace(alerting.watched, disk=(6, 100))
+    assert alerting.evaluate(599) == []
+    alerting.watched = replace(alerting.watched, disk=(4, 100), failing=(("ledger", "is full"),))
+    assert {one.group for one in alerting.evaluate(2)} == {"plugin:work", "disk", "part:ledger"}
+    alerting.watched = replace(alerting.watched, disk=(50, 100), failing=())
+    alerting.end(alerting.must_take())
+    assert {one.news for one in alerting.evaluate()} == {"resolved"}
+
+
+def test_ended_authorization_and_dead_delivery(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.AUTHORIZATION_ENDED, Condition.DELIVERY_DEAD))
+    now = to_text(alerting.clock.now() + timedelta(seconds=1))
+    execute(
+        alerting.ledger,
+        "INSERT INTO plugin_state (plugin_name, state, updated_at) VALUES "
+        f"""('work', '{{"rejected_at": 1770000000}}', '{now}')""",
+    )
+    execute(
+        alerting.ledger,
+        "INSERT INTO relay_deliveries (id, instance, event_id, event_type, body, status, "
+        "last_attempted_at, created_at, error_detail) VALUES "
+        f"('d1', 'lab', 'e1', 't', '{{}}', 'dead', '{now}', '{now}', 'HTTP 500')",
+    )
+    assert {one.group for one in alerting.evaluate(2)} == {"plugin:work", "relay:lab"}
+
+
+def test_silenced_rule_reports_after_the_silence(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    until = to_text(alerting.clock.now() + timedelta(hours=2))
+    alerting.ledger.write(
+        lambda tx: tx.run("silence_alert_rule", name="broken", until=until, by="me")
+    )
+    alerting.run()
+    assert alerting.evaluate() == []
+    assert [one.news for one in alerting.evaluate(7200)] == ["firing"]
+
+
+def test_dead_message_is_undelivered_until_a_later_one_arrives(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.run()
+    alerting.evaluate()
+    since = alerting.clock.now() - timedelta(days=1)
+
+    def undelivered() -> list[dict[str, Any]]:
+        return alerting.ledger.read(lambda tx: rows.list_undelivered(tx, since))
+
+    assert undelivered() == []
+    claimed = alerting.must_take()
+    verdict = judge(claimed.job, BAD, RULES, alerting.clock.now(), 0.5)
+    verdict = replace(verdict, path=(JobStatus.FAILED, JobStatus.DEAD), retry_at=None)
+    base_id = alerting.entropy.uuid()
+    alerting.ledger.write(lambda tx: settle(tx, verdict, TX_CONFIG, base_id))
+    assert [row["error"] for row in undelivered()] == ["no"]
+    assert alerting.evaluate() == []
+    alerting.run(ok=True)
+    alerting.evaluate()
+    alerting.end(alerting.must_take())
+    assert undelivered() == []
