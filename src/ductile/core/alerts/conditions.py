@@ -52,7 +52,7 @@ _COUNTED = frozenset(
 OF_PLUGINS = frozenset({Condition.JOB_DEAD, Condition.BREAKER_OPEN, Condition.PLUGIN_SILENT})
 """Conditions whose subject is always a plugin."""
 MEANINGS = {
-    Condition.JOB_DEAD: "a job is dead: its attempts are used up",
+    Condition.JOB_DEAD: "a job has failed, and is not tried again",
     Condition.RUN_FAILED: "a pipeline run has failed",
     Condition.BREAKER_OPEN: "a circuit breaker is open, so its schedules do not fire",
     Condition.SCHEDULE_MISSED: "an occurrence of a schedule was missed and has not run since",

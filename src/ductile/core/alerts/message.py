@@ -164,7 +164,7 @@ def _command(cause: Cause) -> str:
         case Condition.JOB_DEAD if cause.job_id:
             return f"ductile job why {cause.job_id}"
         case Condition.RUN_FAILED if cause.job_id:
-            return f"ductile pipeline run show {cause.job_id}"
+            return f"ductile pipeline runs {cause.job_id}"
         case Condition.BREAKER_OPEN:
             return f"ductile system breaker {name}"
         case Condition.SCHEDULE_MISSED | Condition.SCHEDULE_SILENT:

@@ -13,7 +13,7 @@ from ductile.core.jobs.limits import document
 from ductile.model import Cancellation
 from ductile.store.engines.api import Position, StoredNotice, Tx
 
-TYPES = frozenset({"job.dead", "pipeline.failed", "breaker.open"})
+TYPES = frozenset({"job.dead", "job.failed", "pipeline.failed", "breaker.open"})
 """As in the queries and in the index of the table."""
 BATCH = 1000
 WINDOW = 200
@@ -71,7 +71,7 @@ class Events:
         if not isinstance(fields, dict) or at is None:
             return None
         match notice.type:
-            case "job.dead":
+            case "job.dead" | "job.failed":
                 return self._parse_job(notice, fields, at)
             case "pipeline.failed":
                 return self._parse_run(notice, fields, at)

@@ -47,9 +47,9 @@ CREATE INDEX alert_notifications_run ON alert_notifications (run_id) WHERE run_i
 -- Only the few notices that a rule may watch are in it.
 -- engine: sqlite
 CREATE INDEX notices_alerts ON notices (id)
-  WHERE type IN ('job.dead', 'pipeline.failed', 'breaker.open');
+  WHERE type IN ('job.dead', 'job.failed', 'pipeline.failed', 'breaker.open');
 -- engine: all
 -- engine: postgres
 CREATE INDEX notices_alerts ON notices (xact, id)
-  WHERE type IN ('job.dead', 'pipeline.failed', 'breaker.open');
+  WHERE type IN ('job.dead', 'job.failed', 'pipeline.failed', 'breaker.open');
 -- engine: all

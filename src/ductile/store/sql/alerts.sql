@@ -82,7 +82,7 @@ SELECT n.rule, n.alert_group, n.target, n.job_id, n.run_id, n.created_at,
        coalesce(j.last_error, s.reason) AS error
 FROM alert_notifications n LEFT JOIN job_queue j ON j.id = n.job_id
 LEFT JOIN scopes s ON s.id = n.run_id
-WHERE n.created_at >= :since AND (s.status = 'failed' OR (n.run_id IS NULL AND j.status = 'dead'))
+WHERE n.created_at >= :since AND (s.status = 'failed' OR (n.run_id IS NULL AND j.status IN ('dead', 'failed')))
   AND NOT EXISTS (
     SELECT 1 FROM alert_notifications later LEFT JOIN job_queue k ON k.id = later.job_id
     LEFT JOIN scopes r ON r.id = later.run_id
@@ -93,14 +93,14 @@ ORDER BY n.created_at DESC LIMIT :limit;
 -- name: alert_events
 -- The literals are those of the index.
 SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
-WHERE id > :after AND :xact >= 0 AND type IN ('job.dead', 'pipeline.failed', 'breaker.open')
+WHERE id > :after AND :xact >= 0 AND type IN ('job.dead', 'job.failed', 'pipeline.failed', 'breaker.open')
 ORDER BY id LIMIT :limit;
 
 -- name: alert_events [postgres]
 SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
 WHERE (xact, id) > (:xact, :after)
   AND xact < CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)
-  AND type IN ('job.dead', 'pipeline.failed', 'breaker.open')
+  AND type IN ('job.dead', 'job.failed', 'pipeline.failed', 'breaker.open')
 ORDER BY xact, id LIMIT :limit;
 
 -- name: is_alert_job
