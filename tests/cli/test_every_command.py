@@ -68,6 +68,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "config schema": (),
     "config set": ("service.log_level", "debug"),
     "config show": ("plugin:hello",),
+    "plugin install": ("{root}/offers/spare",),
     "plugin list": (),
     "plugin pause": ("hello", "--reason", "upgrade", "--for", "1h"),
     "plugin resume": ("hello",),
@@ -81,6 +82,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "plugin show": ("hello",),
     "plugin sync": ("hello",),
     "plugin test": ("hello",),
+    "plugin update": ("extra",),
     "plugin validate": (),
     "approval approve": ("{approval}",),
     "approval list": (),
@@ -212,6 +214,10 @@ def used(capsys: pytest.CaptureFixture[str]) -> Iterator[UsedGateway]:
     used.cli.plugin("hello", OK, commands="poll, handle, health")
     used.cli.plugin("waits", ERROR, commands="poll, handle")
     used.cli.plugin("broken", ERROR, commands="poll, handle")
+    for name in ("extra", "spare"):
+        source = used.cli.plugin(name, OK).parent
+        source.rename(used.cli.write(f"offers/{name}.txt", "").with_name(name))
+    used("plugin", "install", str(root / "offers/extra"), "--yes")
     fill(used)
     yield used
     shutil.rmtree(root)

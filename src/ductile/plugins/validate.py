@@ -53,6 +53,7 @@ class Inspection:
         allow_symlinks: bool,
         config: Mapping[str, Json] | None = None,
         search_path: str | None = None,
+        check_interpreter: bool = True,
     ) -> None:
         """`config` is the plugin's `config` section, if it has to be complete."""
         self.directory = Path(os.path.normpath(directory.absolute()))
@@ -61,6 +62,7 @@ class Inspection:
         self._allow_symlinks = allow_symlinks
         self._root = self.directory.parent
         self._search_path = search_path or DEFAULT_PATH
+        self._checks_interpreter = check_interpreter
         self._inspect(config)
 
     @property
@@ -192,7 +194,7 @@ class Inspection:
             return
         if line.endswith(b"\r"):
             self._report(path, f"{path} has CRLF line endings; save it with LF line endings")
-        if self._check_python(path):
+        if self._check_python(path) or not self._checks_interpreter:
             return
         missing = exec_errors.missing_interpreter(line, self._search_path)
         message = "the #! line does not name an interpreter"

@@ -47,6 +47,28 @@ def measure_files(path: Path, environ: Mapping[str, str]) -> NewSeal:
     return NewSeal(seal, files, problems)
 
 
+def seal_plugin(path: Path, name: str, environ: Mapping[str, str]) -> Seal | None:
+    """Return the seal in force with the present fingerprint of a plugin and of its aliases.
+
+    None if the configuration does not seal plugins. Other files and plugins keep their seals.
+    Raises `ConfigError` if the configuration is invalid, or if the plugin is not loaded.
+    """
+    before, _ = checksums.read(path.parent)
+    if not before.plugin_fingerprints:
+        return None
+    loaded = load(path, environ=environ, seal=False)
+    registry = build(loaded, boot_marker="", environ=environ).registry
+    plugins = [p for p in registry.plugins.values() if p.manifest.name == name]
+    if not plugins:
+        refusal = registry.refusal(name)
+        reason = refusal.reason if refusal else "it is not loaded"
+        raise ConfigError([Problem(f"plugin {name} is refused: {reason}")])
+    names = {plugin.name for plugin in plugins}
+    kept = [entry for entry in before.plugin_fingerprints if entry.get("name") not in names]
+    fresh = [_fingerprint(plugin, loaded) for plugin in plugins]
+    return replace(before, plugin_fingerprints=(*kept, *fresh))
+
+
 def _compare(before: Seal, name: str, digest: str) -> str:
     if name not in before.hashes:
         return "new"

@@ -55,7 +55,9 @@ def new(context: CommandContext, name: str, lang: str, root: Path | None) -> Non
     from ductile.plugins import scaffold
 
     texts = scaffold.render_files(name, lang)
-    where = (root or _first_root(context, name)).absolute()
+    if root is None:
+        refuse_loaded(context, name)
+    where = (root or first_root(context)).absolute()
     target = where / name
     if context.dry_run:
         scaffold.refuse_to_overwrite(target)
@@ -72,15 +74,18 @@ def new(context: CommandContext, name: str, lang: str, root: Path | None) -> Non
     context.show(document, _show_new)
 
 
-def _first_root(context: CommandContext, name: str) -> Path:
-    """Return the first plugin root; raise `Refused` if there is a plugin of this name."""
-    loaded = context.target.loaded
-    found = compile_config(loaded).registry.plugins.get(name)
+def refuse_loaded(context: CommandContext, name: str) -> None:
+    found = compile_config(context.target.loaded).registry.plugins.get(name)
     if found is not None:
         raise Refused(f"there is already a plugin {name}, in {found.directory}")
+
+
+def first_root(context: CommandContext) -> Path:
+    """Return the first plugin root that is not the bundled one."""
     from ductile.config import bundled
 
-    roots = [root for root in loaded.settings.plugin_roots if root != bundled.directory()]
+    settings = context.target.loaded.settings
+    roots = [root for root in settings.plugin_roots if root != bundled.directory()]
     if not roots:
         raise UsageError("the configuration has no plugin_roots; name a directory with --root")
     return roots[0]

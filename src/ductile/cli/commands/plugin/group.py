@@ -12,6 +12,7 @@ from ductile.cli.client import GatewayApi, JobRunner, Json, path_to
 from ductile.cli.command import CommandContext, Noun, compile_config
 from ductile.cli.commands.flow import pause as pauses
 from ductile.cli.commands.plugin.authoring import new, test, validate
+from ductile.cli.commands.plugin.install import install, update
 from ductile.cli.commands.plugin.sync import sync
 from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
 from ductile.cli.options import (
@@ -29,6 +30,8 @@ plugin.add_command(new)
 plugin.add_command(test)
 plugin.add_command(validate)
 plugin.add_command(sync)
+plugin.add_command(install)
+plugin.add_command(update)
 
 NOT_LOADED = "the running gateway has not loaded"
 
