@@ -29,7 +29,8 @@ api:
     tokens:
       - {{token: {admin}, scopes: ["*"], name: admin}}
       - token: {reader}
-        scopes: ["jobs:ro", "events:ro", "system:ro", "agents:ro", "plugin:ro"]
+        scopes:
+          ["jobs:ro", "events:ro", "system:ro", "agents:ro", "plugin:ro", "approvals:ro"]
         name: reader
 plugins:
   slow: {{schedules: [{{id: nightly, cron: "30 2 * * *"}}]}}
@@ -42,6 +43,12 @@ pipelines:
       - {{id: fetch, uses: quick}}
       - id: sizes
         split: [{{id: small, uses: quick}}, {{id: large, uses: quick}}]
+  - name: invoices
+    on: invoices.new
+    steps:
+      - id: ask
+        wait: {{approval: {{title: "Pay {{payload.amount}} EUR?", description: To the landlord.}}}}
+      - {{id: pay, uses: quick}}
 """
 
 PLUGINS = {
@@ -136,6 +143,7 @@ class DashboardGateway:
     def seed(self) -> None:
         """Create one of each thing that a screen shows."""
         self._call("/pipeline/photos", {"payload": {"id": 9007199254740993}})
+        self._call("/pipeline/invoices", {"payload": {"amount": 700}})
         self._call("/plugin/broken/poll", {})
         heartbeat = {"type": "heartbeat", "agent_id": "ada", "cluster_id": "home"}
         self._call("/gateway/heartbeat", heartbeat)

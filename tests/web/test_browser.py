@@ -94,6 +94,8 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "bulk-action",
         "pause-schedule",
         "pause-plugin",
+        "approve",
+        "job-filters",
         "reconnect",
         "cross-site",
         "keyboard",

@@ -13,6 +13,7 @@ export async function findScreens(page) {
     ...job.flatMap((path) => ['attempts', 'run', 'data'].map((tab) => `${path}?tab=${tab}`)),
     '/runs',
     ...(runs[0] ? [`/runs/${runs[0].instance_id}`] : []),
+    '/approvals',
     '/schedules?name=slow%2Fnightly',
     '/pipelines',
     '/pipelines/photos',

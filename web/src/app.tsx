@@ -21,6 +21,7 @@ import { Runs } from './screens/runs/runs';
 import { Schedules } from './screens/schedules/schedules';
 import { Shell } from './shell';
 
+const Approvals = lazy(async () => (await import('./screens/approvals/approvals')).Approvals);
 const Configuration = lazy(
   async () => (await import('./screens/configuration/configuration')).Configuration,
 );
@@ -34,6 +35,7 @@ const ROUTES: readonly [string, (parameters: Parameters) => JSX.Element][] = [
   ['/jobs/:id', ({ id = '' }) => <JobScreen key={id} id={id} />],
   ['/runs', () => <Runs />],
   ['/runs/:id', ({ id = '' }) => <RunScreen key={id} id={id} />],
+  ['/approvals', () => <Approvals />],
   ['/schedules', () => <Schedules />],
   ['/pipelines', () => <Pipelines />],
   ['/pipelines/:name', ({ name = '' }) => <PipelineScreen key={name} name={name} />],

@@ -106,6 +106,7 @@ class Throttle {
 export const TOPICS = [
   'jobs',
   'pipelines',
+  'approvals',
   'events',
   'breakers',
   'flow',

@@ -2791,6 +2791,8 @@ export interface components {
                 [key: string]: string;
             };
             description?: string;
+            /** @description The directory of the virtual environment that it runs in. */
+            environment?: string | null;
             name: string;
             parallelism?: number | null;
             path: string | null;
@@ -2811,6 +2813,8 @@ export interface components {
             }[];
             commands: components["schemas"]["Command"][];
             description?: string;
+            /** @description The directory of the virtual environment that it runs in. */
+            environment?: string | null;
             name: string;
             parallelism?: number | null;
             path: string | null;
@@ -2836,6 +2840,8 @@ export interface components {
                 [key: string]: string;
             };
             description?: string;
+            /** @description The directory of the virtual environment that it runs in. */
+            environment?: string | null;
             health: components["schemas"]["Checkup"] | null;
             last_run: components["schemas"]["LastRun"] | null;
             name: string;
@@ -7544,6 +7550,8 @@ export interface operations {
                 command?: string;
                 /** @description Maximum number of rows. */
                 limit?: number;
+                /** @description Jobs that are steps of this pipeline. */
+                pipeline?: string;
                 /** @description Jobs of this plugin. */
                 plugin?: string;
                 /** @description Jobs that were created at this time or later. */
@@ -7552,6 +7560,8 @@ export interface operations {
                 status?: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "dead" | "skipped";
                 /** @description Jobs of this producer. */
                 submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent";
+                /** @description Jobs that were created before this time. */
+                until?: string;
             };
             header?: never;
             path?: never;

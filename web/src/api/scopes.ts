@@ -1,6 +1,6 @@
 // Whether the scopes of a session allow a request; the same rules as the gateway's.
 
-const NOUNS = new Set(['plugin', 'jobs', 'events', 'system', 'agents']);
+const NOUNS = new Set(['plugin', 'jobs', 'events', 'system', 'agents', 'approvals']);
 
 /** Returns whether `granted` includes `wanted`; `rw` implies `ro`, and `*` is every scope. */
 export function allows(granted: readonly string[], wanted: string): boolean {

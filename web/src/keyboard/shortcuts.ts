@@ -11,6 +11,7 @@ export const SCREENS: readonly { letter: string; path: string; name: string }[] 
   { letter: 'h', path: '/', name: 'Home' },
   { letter: 'j', path: '/jobs', name: 'Jobs' },
   { letter: 'r', path: '/runs', name: 'Runs' },
+  { letter: 'v', path: '/approvals', name: 'Approvals' },
   { letter: 's', path: '/schedules', name: 'Schedules' },
   { letter: 'p', path: '/pipelines', name: 'Pipelines' },
   { letter: 'l', path: '/plugins', name: 'Plugins' },

@@ -40,6 +40,7 @@ describe('findAttention', () => {
     schedules: null,
     status: null,
     deliveries: null,
+    approvals: null,
   };
 
   it('finds nothing in nothing', () => {

@@ -189,8 +189,8 @@ function NewTokenDialog({ onCreated, onClose }: NewTokenDialogProps) {
             <span>Scopes</span>
             <input name="scopes" required autocomplete="off" placeholder="jobs:ro events:ro" />
             <small class="muted">
-              <code>*</code>, or a noun (jobs, events, system, agents, plugin) or a plugin with{' '}
-              <code>:ro</code> or <code>:rw</code>
+              <code>*</code>, or a noun (jobs, events, system, agents, approvals, plugin) or a
+              plugin with <code>:ro</code> or <code>:rw</code>
             </small>
           </label>
           <label class="field">

@@ -1,6 +1,14 @@
 // What needs the operator, from the gateway's own answers.
 
-import type { Deliveries, JobPage, Overview, Pauses, Schedules, Status } from '../../api/types';
+import type {
+  Approvals,
+  Deliveries,
+  JobPage,
+  Overview,
+  Pauses,
+  Schedules,
+  Status,
+} from '../../api/types';
 import { countOf, shortId } from '../../format/text';
 
 export interface AttentionItem {
@@ -23,6 +31,7 @@ interface Sources {
   schedules: Schedules | null;
   status: Status | null;
   deliveries: Deliveries | null;
+  approvals: Approvals | null;
 }
 
 const RECENT_MS = 86_400_000;
@@ -31,6 +40,7 @@ const QUIET_SCHEDULES = /^(active|paused|done|breaker_.*|refused|unhealthy|disab
 
 export function findAttention(sources: Sources): AttentionItem[] {
   return [
+    ...waitingApprovals(sources.approvals),
     ...pausedParts(sources.pauses),
     ...openBreakers(sources.overview),
     ...heldPlugins(sources.overview, sources.status),
@@ -67,6 +77,18 @@ function heldPlugins(overview: Overview | null, status: Status | null): Attentio
     why,
     href: `/plugins/${encodeURIComponent(plugin)}`,
     at: null,
+  }));
+}
+
+function waitingApprovals(found: Approvals | null): AttentionItem[] {
+  return (found?.approvals ?? []).map((approval) => ({
+    id: `approval ${approval.id}`,
+    kind: 'Approval',
+    tone: 'warn',
+    title: approval.title,
+    why: approval.description || `${approval.pipeline} waits at ${approval.step}.`,
+    href: approval.instance_id ? `/runs/${approval.instance_id}` : '/approvals?status=waiting',
+    at: approval.created_at,
   }));
 }
 

@@ -1,6 +1,14 @@
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { Deliveries, JobPage, Overview, Pauses, Schedules, Status } from '../../api/types';
+import type {
+  Approvals,
+  Deliveries,
+  JobPage,
+  Overview,
+  Pauses,
+  Schedules,
+  Status,
+} from '../../api/types';
 import { LAST_STATUS } from '../plugins/health-checks';
 import { type AttentionItem, findAttention } from './attention';
 
@@ -22,6 +30,10 @@ export function useAttention(
     addressOf('agents:ro', '/gateway/deliveries?status=dead&limit=50'),
     ofTopics('gateway:webhooks'),
   );
+  const approvals = useResource<Approvals>(
+    addressOf('approvals:ro', '/approvals?status=waiting'),
+    ofTopics('approvals'),
+  );
   const isMissing =
     (can('system:ro') && !overview) || (can('jobs:ro') && !(dead.data && failed.data));
   if (isMissing) return null;
@@ -33,5 +45,6 @@ export function useAttention(
     failed: failed.data,
     schedules: schedules.data,
     deliveries: deliveries.data,
+    approvals: approvals.data,
   });
 }

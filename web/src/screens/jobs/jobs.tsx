@@ -1,13 +1,14 @@
 import { withQuery } from '../../api/client';
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { JobPage, JobSummary, Plugins } from '../../api/types';
+import type { JobPage, JobSummary, Pipelines, Plugins } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { Filters, SelectFilter, TextFilter } from '../../components/filters';
 import { Page } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Elapsed, Time } from '../../components/time';
+import { PERIODS, sinceOf } from '../../format/period';
 import { shortId } from '../../format/text';
 import { Link } from '../../router/link';
 import { currentQuery, queryValue, setQuery } from '../../router/router';
@@ -94,23 +95,31 @@ export function Jobs() {
     FILTERS.map((name) => [name, queryValue(name)]).filter(([, value]) => value),
   );
   const before = queryValue('before');
-  const address = withQuery('/jobs', { ...filter, limit: PAGE_SIZE, before });
+  const pipeline = queryValue('pipeline');
+  const since = sinceOf(queryValue('period'));
+  const address = withQuery('/jobs', { ...filter, pipeline, since, limit: PAGE_SIZE, before });
   // An older page does not change by new jobs; its rows may still end.
   const page = useResource<JobPage>(address, ofTopics('jobs'));
   const plugins = useResource<Plugins>('/plugins');
   const names = (plugins.data?.plugins ?? [])
     .filter(({ state }) => state !== 'available')
     .map(({ name }) => name);
+  const pipelines = useResource<Pipelines>('/pipelines');
+  const pipelineNames = (pipelines.data?.pipelines ?? []).map(({ name }) => name);
+  // A bulk action cannot be limited by these filters: it would touch more than is shown.
+  const isWider = pipeline !== '' || since !== undefined;
   return (
     <Page
       title="Jobs"
-      actions={can('jobs:rw') && <BulkActions filter={filter} onDone={page.refetch} />}
+      actions={can('jobs:rw') && !isWider && <BulkActions filter={filter} onDone={page.refetch} />}
     >
       <Filters>
         <SelectFilter name="status" label="Status" options={STATES} />
         <SelectFilter name="plugin" label="Plugin" options={names} />
         <TextFilter name="command" label="Command" placeholder="any" />
+        <SelectFilter name="pipeline" label="Pipeline" options={pipelineNames} />
         <SelectFilter name="submitted_by" label="Submitted by" options={PRODUCERS} />
+        <SelectFilter name="period" label="Created" options={PERIODS} all="any time" />
       </Filters>
       <Loaded resource={page}>
         {({ jobs, cursor }) => (

@@ -15,6 +15,7 @@ import { Elapsed, Time } from '../../components/time';
 import { Timeline } from '../../components/timeline';
 import { report } from '../../components/toast';
 import { Link } from '../../router/link';
+import { RunApprovals } from '../approvals/decision';
 import { withLinks } from '../job/why';
 import { graphOf, timelineOf } from './run-steps';
 
@@ -59,7 +60,12 @@ export function RunScreen({ id }: { id: string }) {
       actions={run.data && <RunActions run={run.data} onDone={run.refetch} />}
     >
       <Loaded resource={run} missing={<MissingRoute what="this pipeline run" />}>
-        {(found) => <RunParts run={found} />}
+        {(found) => (
+          <>
+            <RunApprovals pipeline={found.pipeline} run={found.instance_id} />
+            <RunParts run={found} />
+          </>
+        )}
       </Loaded>
     </Page>
   );

@@ -5,10 +5,11 @@ import { ofTopics, useResource } from '../../api/resource';
 import type { PipelineRuns, Pipelines } from '../../api/types';
 import { Filters, SelectFilter } from '../../components/filters';
 import { Page } from '../../components/page';
+import { CursorPager } from '../../components/pager';
 import { Empty, Loaded, MissingRoute } from '../../components/states';
 import { PERIODS, sinceOf } from '../../format/period';
 import { Link } from '../../router/link';
-import { currentQuery, queryValue, setQuery } from '../../router/router';
+import { currentQuery, queryValue } from '../../router/router';
 import { RunTable } from './run-table';
 
 const STATES = ['running', 'succeeded', 'failed', 'skipped'];
@@ -35,7 +36,7 @@ export function Runs() {
         {({ runs, cursor }) => (
           <>
             {runs.length ? <RunTable runs={runs} /> : <NoRuns />}
-            <Pager next={cursor} />
+            <CursorPager next={cursor} />
           </>
         )}
       </Loaded>
@@ -50,26 +51,5 @@ function NoRuns() {
     <Empty title="No pipeline has run yet">
       Start one from its <Link to="/pipelines">pipeline</Link>.
     </Empty>
-  );
-}
-
-function Pager({ next }: { next: string | null }) {
-  const hasCursor = queryValue('before') !== '';
-  if (!hasCursor && next === null) return null;
-  return (
-    <nav class="pager" aria-label="Pages">
-      {hasCursor && (
-        <button type="button" onClick={() => setQuery({ before: null })}>
-          Newest
-        </button>
-      )}
-      <button
-        type="button"
-        disabled={next === null}
-        onClick={() => setQuery({ before: next }, true)}
-      >
-        Older →
-      </button>
-    </nav>
   );
 }
