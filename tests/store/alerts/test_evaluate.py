@@ -350,7 +350,9 @@ def test_schedule_without_success_is_silent_after_for(alerting: Alerting) -> Non
 
 def test_silent_plugin_agent_and_webhook(alerting: Alerting) -> None:
     conditions = (Condition.PLUGIN_SILENT, Condition.AGENT_SILENT, Condition.WEBHOOK_SILENT)
-    alerting.watched = replace(alerting.watched, endpoints=(("/hook/x", "hooked"),))
+    alerting.watched = replace(
+        alerting.watched, endpoints=(("/hook/x", "hooked", None), ("/hook/y", None, "flow"))
+    )
     alerting.watch(rule(*conditions, lasts=600.0))
     alerting.run(ok=True)
     now = to_text(alerting.clock.now())
@@ -361,7 +363,7 @@ def test_silent_plugin_agent_and_webhook(alerting: Alerting) -> None:
     )
     assert alerting.evaluate(590) == []
     found = {one.group for one in alerting.evaluate(20)}
-    assert found == {"plugin:work", "agent:a1", "webhook:/hook/x"}
+    assert found == {"plugin:work", "agent:a1", "webhook:/hook/x", "webhook:/hook/y"}
     alerting.run(ok=True)
     assert [(one.group, one.news) for one in alerting.evaluate()] == [("plugin:work", "resolved")]
 

@@ -105,7 +105,7 @@ class AlertEvaluator:
             watched = Watched(
                 schedules=compiled.schedules,
                 plugins=frozenset(compiled.plans),
-                endpoints=tuple((one.path, one.plugin) for one in endpoints),
+                endpoints=tuple((one.path, one.plugin, one.pipeline) for one in endpoints),
                 disk=self._measure_disk(),
                 failing=tuple(
                     (part.part, part.error) for part in self._list_failing() if part.critical

@@ -32,8 +32,8 @@ class Watched:
     schedules: tuple[Schedule, ...] = ()
     plugins: frozenset[str] = frozenset()
     """The loaded plugins."""
-    endpoints: tuple[tuple[str, str], ...] = ()
-    """Path and plugin of each inbound webhook."""
+    endpoints: tuple[tuple[str, str | None, str | None], ...] = ()
+    """Path of each inbound webhook, and the plugin or the pipeline that it starts."""
     disk: tuple[int, int] | None = None
     """Free and total bytes of the state directory's disk."""
     failing: tuple[tuple[str, str], ...] = ()
@@ -140,8 +140,11 @@ class Levels:
 
     def _silent_webhooks(self, rule: AlertRule, row: RuleRow) -> Iterator[Cause]:
         found: dict[str, datetime] = {}
-        for path, plugin in self._watched.endpoints:
-            newest = self._tx.one("newest_webhook_job", plugin=plugin, window=ATTEMPTS)
+        for path, plugin, pipeline in self._watched.endpoints:
+            if plugin is not None:
+                newest = self._tx.one("newest_webhook_job", plugin=plugin, window=ATTEMPTS)
+            else:
+                newest = self._tx.one("newest_webhook_run", pipeline=pipeline, window=ATTEMPTS)
             last = moment_of(newest[0]) if newest and newest[0] else None
             # What nobody has ever sent to is silent since the rule exists.
             found[f"webhook:{path}"] = last or row.created_at

@@ -152,6 +152,13 @@ SELECT max(created_at) FROM (
   WHERE plugin = :plugin ORDER BY seq DESC LIMIT :window) AS newest
 WHERE submitted_by = 'webhook';
 
+-- name: newest_webhook_run
+SELECT max(created_at) FROM (
+  SELECT submitted_by, created_at FROM job_queue
+  WHERE pipeline = :pipeline AND pipeline <> ''
+  ORDER BY created_at DESC, seq DESC LIMIT :window) AS newest
+WHERE submitted_by = 'webhook';
+
 -- name: missed_slots
 -- The newest occurrences after a time that did not fire although they should have.
 SELECT slot, reason FROM schedule_slots
