@@ -134,6 +134,20 @@ def test_event_ends_all_matching_waits_and_no_other(make: Make) -> None:
     assert len(open_waits(harness)) == 1
 
 
+def test_event_is_compared_with_more_waits_than_one_page(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "EVENT_PAGE", 2)
+    condition = {"path": "payload.id", "op": "eq", "value": "{payload.id}"}
+    harness = make({"wait": {"event": "paid", "if": condition, "timeout": 60.0}})
+    for id in range(7):
+        harness.start("p", {"id": id})
+    harness.run()
+    for id in reversed(range(7)):
+        send(harness, "paid", {"id": id})
+        assert len(open_waits(harness)) == id
+
+
 def test_event_of_a_job_ends_a_wait_in_the_same_transaction(make: Make) -> None:
     wait = {"event": "paid", "timeout": 60.0}
     branches = [{"id": "hold", "wait": wait}, {"id": "pay", "uses": "a"}]

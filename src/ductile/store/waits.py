@@ -7,7 +7,7 @@ compare-and-set, so a decision, an event, a timer and a cancellation cannot all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -23,8 +23,8 @@ from ductile.model import Event, Job, JobStatus, Notice, Settlement
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 
-EVENT_BATCH = 1000
-"""Maximum number of waits that one event is compared with."""
+EVENT_PAGE = 1000
+"""Waits that are read at a time when an event is compared with all that wait for its type."""
 
 
 class WaitRow(NamedTuple):
@@ -216,10 +216,12 @@ def find_by_token(tx: Tx, token_hash: str) -> WaitRow | None:
     return _first(tx, "wait_of_token", token_hash=token_hash)
 
 
-def list_for_event(tx: Tx, event: Event) -> list[WaitRow]:
-    """The open waits for this type of event, at most `EVENT_BATCH`."""
-    rows = tx.all("waits_for_event", event_type=event.type, limit=EVENT_BATCH)
-    return [WaitRow(*row) for row in rows]
+def list_for_event(tx: Tx, event: Event) -> Iterator[WaitRow]:
+    """The open waits for this type of event; a caller may end them while it reads."""
+    after = ""
+    while page := tx.all("waits_for_event", event_type=event.type, after=after, limit=EVENT_PAGE):
+        yield from (WaitRow(*row) for row in page)
+        after = page[-1][0]
 
 
 def list_due(tx: Tx, now: datetime, limit: int) -> list[WaitRow]:

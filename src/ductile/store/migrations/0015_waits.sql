@@ -24,7 +24,8 @@ CREATE TABLE waits (
 );
 CREATE UNIQUE INDEX waits_job ON waits (job_id, attempt);
 CREATE INDEX waits_due ON waits (due_at) WHERE status = 'waiting' AND due_at IS NOT NULL;
-CREATE INDEX waits_event ON waits (event_type) WHERE status = 'waiting' AND event_type IS NOT NULL;
+CREATE INDEX waits_event ON waits (event_type, id)
+  WHERE status = 'waiting' AND event_type IS NOT NULL;
 CREATE INDEX waits_approvals ON waits (created_at, id) WHERE kind = 'approval';
 CREATE INDEX waits_token ON waits (token_hash) WHERE token_hash IS NOT NULL;
 CREATE INDEX waits_ended ON waits (ended_at) WHERE ended_at IS NOT NULL;

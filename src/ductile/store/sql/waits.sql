@@ -69,7 +69,7 @@ SELECT min(due_at) FROM waits WHERE status = 'waiting' AND due_at IS NOT NULL;
 
 -- name: waits_for_event
 @wait_columns@
-WHERE status = 'waiting' AND event_type = :event_type ORDER BY id LIMIT :limit;
+WHERE status = 'waiting' AND event_type = :event_type AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: count_waits
 SELECT kind, count(*), min(created_at) FROM waits WHERE status = 'waiting' GROUP BY kind;
