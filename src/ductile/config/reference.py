@@ -22,6 +22,8 @@ TITLES = {
     "pipelines[]": "PipelineSettings",
     "pipelines[].steps[]": "StepSettings",
     "pipelines[].steps[].relay": "RelaySettings",
+    "pipelines[].steps[].wait": "WaitSettings",
+    "pipelines[].steps[].wait.approval": "ApprovalSettings",
     "api": "ApiSettings",
     "api.auth": "AuthSettings",
     "api.auth.tokens[]": "ApiTokenSettings",

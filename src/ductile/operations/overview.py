@@ -7,11 +7,11 @@ from typing import Any
 
 import ductile
 from ductile.clock import to_text
-from ductile.core.waits.parse import WaitKind
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.services import Services
 from ductile.operations import schedule_report, status
 from ductile.operations.reports.job_list import read_progress
+from ductile.operations.waits.describe import count_waits
 from ductile.store.engines.api import Tx
 
 MOST_ROWS = 50
@@ -50,14 +50,13 @@ def overview(gateway: Services) -> dict[str, Any]:
 def _queue(tx: Tx, compiled: CompiledConfig) -> dict[str, Any]:
     waiting = tx.dicts("ready_by_plugin")
     retrying = tx.all("retries_waiting")[0][0]
-    waits = tx.all("count_waits")
+    waits = count_waits(tx)
     return {
         "queue": {
             "ready": sum(row["jobs"] for row in waiting),
             "retrying": retrying,
             "running": tx.all("running_count")[0][0],
-            "approvals": sum(jobs for kind, jobs, _ in waits if kind == WaitKind.APPROVAL),
-            "waits": sum(jobs for _, jobs, _ in waits),
+            **waits,
         },
         "running": tx.dicts("running_jobs", limit=MOST_ROWS),
         "waiting": waiting[:MOST_ROWS],

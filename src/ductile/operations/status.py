@@ -19,7 +19,7 @@ from ductile.engine.recovery import startup
 from ductile.operations.cluster.placement import describe_other_nodes
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
-from ductile.operations.waits.describe import describe_waits
+from ductile.operations.waits.describe import NO_WAITS, count_waits, describe_waits
 from ductile.plugins.registry import Plugin
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.flow.pauses import load_pauses
@@ -164,7 +164,14 @@ def status(
         row["last_run"] = last.get(row["name"])
         row["plugin_state"] = stored.get(row["name"])
     paused = None if pauses.system is None else show_pause(pauses.system)
-    return {"queue_depth": waiting, "running": running, "paused": paused, "plugins": rows}
+    waits = NO_WAITS if ledger is None else ledger.read(count_waits)
+    return {
+        "queue_depth": waiting,
+        "running": running,
+        **waits,
+        "paused": paused,
+        "plugins": rows,
+    }
 
 
 def _missing(compiled: CompiledConfig, ledger: Ledger) -> list[dict[str, Any]]:

@@ -110,6 +110,6 @@ def test_compiled_node_and_diagram() -> None:
     pipeline = found.pipelines["p"]
     node = pipeline.nodes["hold"]
     assert (node.kind, node.plugin) == (NodeKind.WAIT, WAIT_PLUGIN)
-    label = "hold: wait event paid, at most 60 s, then continue"
+    label = "hold: wait event paid, at most 1m, then continue"
     assert label in tree(pipeline)
     assert f'(["{label}"])' in mermaid(pipeline)

@@ -74,10 +74,18 @@ class WaitStep:
             case WaitKind.UNTIL:
                 text = "until a time"
             case WaitKind.FOR:
-                text = f"{self.seconds:g} s"
+                text = _span(self.seconds)
         if self.timeout is None:
             return text
-        return f"{text}, at most {self.timeout:g} s, then {self.on_timeout}"
+        return f"{text}, at most {_span(self.timeout)}, then {self.on_timeout}"
+
+
+def _span(seconds: float) -> str:
+    """A duration in the notation of the files, in the largest exact unit."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"
 
 
 def read_wait(raw: Json, at: Path, problems: list[Problem]) -> WaitStep | None:

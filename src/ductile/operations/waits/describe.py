@@ -10,6 +10,8 @@ from ductile.store import waits
 from ductile.store.engines.api import Tx
 from ductile.store.waits import WaitRow
 
+NO_WAITS = {"approvals": 0, "waits": 0}
+
 
 def describe_approval(tx: Tx, row: WaitRow) -> dict[str, Any]:
     """An approval as the API returns it."""
@@ -29,6 +31,12 @@ def describe_approval(tx: Tx, row: WaitRow) -> dict[str, Any]:
         "ended_by": row.ended_by,
         "comment": row.comment,
     }
+
+
+def count_waits(tx: Tx) -> dict[str, int]:
+    """The number of decisions that pipelines wait for, and of all steps that wait."""
+    counts = {kind: count for kind, count, _ in tx.all("count_waits")}
+    return {"approvals": counts.get(WaitKind.APPROVAL, 0), "waits": sum(counts.values())}
 
 
 def describe_waits(tx: Tx, job_ids: Sequence[str]) -> dict[str, str]:

@@ -97,9 +97,9 @@ def _show_list(page: dict[str, Any]) -> None:
 
 
 def _show(row: dict[str, Any]) -> None:
-    click.echo(f"{click.style(output.escape(row['title']), bold=True)}")
+    click.echo(click.style(output.escape(row["title"]), bold=True))
     facts = (
-        ("status", output.format_status(row["status"])),
+        ("status", row["status"]),
         ("pipeline", f"{row['pipeline']}, step {row['step']}"),
         ("run", row["instance_id"]),
         ("job", row["job_id"]),

@@ -333,6 +333,8 @@ def _show_first_step(context: CommandContext, item: Json) -> None:
     elif "if" in item:
         verdict = "true" if item["matched"] else "false"
         output.print_line(f"{where}: if {item['if']} is {verdict}")
+    elif "waits_for" in item:
+        output.print_line(f"{where}: {item['waits_for']}")
     else:
         to = item.get("relays")
         what = f"relay {to} to {item['to']}" if to else f"{item['plugin']}.{item['command']}"
@@ -348,7 +350,9 @@ def _show_step_run(context: CommandContext, done: Json) -> None:
     name = f"{done['pipeline']} {done['step']}"
     if "status" not in done:
         words = {
-            key: done[key] for key in ("if", "matched", "relays", "to", "fails") if key in done
+            key: done[key]
+            for key in ("if", "matched", "relays", "to", "waits_for", "fails")
+            if key in done
         }
         output.print_line(f"{name}: " + ", ".join(f"{key} {value}" for key, value in words.items()))
         return

@@ -130,6 +130,9 @@ def _show_status(page: dict[str, Any]) -> None:
     output.print_line(
         f"{page['queue_depth']} queued, {page['running']} running, in {page['state_dir']}"
     )
+    if page["approvals"]:
+        waiting = output.format_count(page["approvals"], "approval")
+        output.print_line(f"{waiting} to decide: ductile approval list", fg="yellow")
     if page["paused"]:
         output.print_line(describe_pause(page["paused"]), fg="yellow")
     output.print_line()

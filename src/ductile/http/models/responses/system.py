@@ -185,6 +185,10 @@ class StatusModel(ResponseModel):
     health_checked_at: Timestamp | None
     """When the health commands of the plugins ran; null if they have not since the start."""
     queue_depth: int
+    approvals: int
+    """Decisions that pipelines wait for."""
+    waits: int
+    """All steps that wait for a decision, an event or a time; their jobs are queued."""
     running: int
     paused: PauseModel | None
     """The pause of the whole gateway."""
