@@ -100,6 +100,16 @@ EVERY_KEY: dict[str, Any] = {
                 {"call": "x"},
                 {"join": "always", "split": [{"steps": [{"uses": "a"}]}]},
                 {"relay": {"to": "a", "event": "b", "dedupe_key": "c", "with": {}, "baggage": {}}},
+                {
+                    "wait": {
+                        "approval": {"title": "a", "description": "b"},
+                        "timeout": "1h",
+                        "on_timeout": "skip",
+                    }
+                },
+                {"wait": {"event": "a", "if": {"path": "payload.x", "op": "exists"}}},
+                {"wait": {"until": "{payload.at}"}},
+                {"wait": {"for": "1m"}},
             ],
             "on_failure": [{"uses": "a"}],
             "on_success": [{"uses": "a"}],
@@ -114,6 +124,7 @@ EVERY_KEY: dict[str, Any] = {
         "max_sync_timeout": "1s",
         "allowed_origins": ["a"],
         "allowed_hosts": ["a"],
+        "public_url": "https://a.example",
         "metrics": "public",
         "ui": False,
     },
