@@ -194,6 +194,17 @@ def test_only_the_clock_module_reads_the_time_or_makes_ids() -> None:
     assert wrong == []
 
 
+def test_only_plugin_commands_import_the_package_installers() -> None:
+    """The gateway itself never resolves or installs packages, and never needs the network."""
+    importing = {
+        shown(path.parent)
+        for path in MODULES
+        for module, _ in imports(path)
+        if module.startswith("ductile.operations.plugins")
+    }
+    assert importing == {"operations/plugins", "cli/commands/plugin"}
+
+
 def test_missing_parent_directories_are_created_in_one_place() -> None:
     """`mkdir(parents=True)` leaves the modes of the parents to the umask."""
     wrong = [

@@ -48,6 +48,8 @@ NOT_NEEDED = {
     "ductile.http.routes.webhooks",
     "ductile.operations.doctor",
     "ductile.plugins.validate",
+    "ductile.operations.plugins.install",
+    "ductile.operations.plugins.installers",
     "ductile.operations.restore",
     "ductile.operations.dry_run.plugin",
     "ductile.store.backup.pg_transfer",
@@ -57,6 +59,7 @@ NOT_NEEDED = {
     "psycopg_pool",
     "rich",
     "sqlite3",
+    "tomllib",
     "uvloop",
     "websockets",
 }

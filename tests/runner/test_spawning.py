@@ -170,6 +170,24 @@ def test_a_program_that_itself_ends_with_127_is_not_explained(run, plugins):
     assert (outcome.exit_code, outcome.reason) == (127, None)
 
 
+def test_a_missing_python_of_an_environment_is_named_with_the_command(pool, plugins):
+    plugin = plugins.script("#!/bin/sh\n")
+    outcome = pool.slot(0).run(Launch(("/no/envs/x/bin/python", plugin), {}, b"", 10.0))
+    assert outcome.ending is Ending.NOT_SPAWNED
+    assert outcome.reason.startswith(f"'/no/envs/x/bin/python', the Python of {plugin!r}")
+    assert "ductile plugin sync" in outcome.reason
+
+
+def test_a_changed_entrypoint_behind_an_interpreter_is_not_run(pool, plugins):
+    plugin = plugins.script("#!/bin/sh\necho\n")
+    launch = Launch(("/bin/sh", plugin), {}, b"", 10.0, stat=encode_stat(os.stat(plugin)))
+    assert pool.slot(0).run(launch).ending is Ending.EXITED
+    Path(plugin).write_text("#!/bin/sh\necho changed\n")
+    outcome = pool.slot(0).run(launch)
+    assert outcome.ending is Ending.NOT_SPAWNED
+    assert repr(plugin) in outcome.reason
+
+
 def asks_for(loader):
     """A 64-bit ELF file that contains only the name of its loader."""
     name = loader.encode() + b"\0"

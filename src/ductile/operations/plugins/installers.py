@@ -99,7 +99,7 @@ class UvInstaller:
             self._run("pip", "install", *options, *self._source, "-r", str(listed))
 
     def _run(self, *words: str) -> None:
-        run_installer([self._program, *words], self._report)
+        run_installer("uv", [self._program, *words], self._report)
 
 
 class PipInstaller:
@@ -119,7 +119,7 @@ class PipInstaller:
 
     def create(self, environment: Path, python: PythonBuild) -> None:
         words = [str(python.executable), "-I", "-m", "venv", "--without-pip", str(environment)]
-        run_installer(words, self._report)
+        run_installer("venv", words, self._report)
 
     def install(self, environment: Path, packages: Sequence[LockedPackage]) -> None:
         python = environment / "bin" / "python"
@@ -130,7 +130,7 @@ class PipInstaller:
     def _run(self, target: Path, python: PythonBuild | None, *words: str) -> None:
         """Run pip for the Python `target`, from an installation that has pip."""
         pip = [_find_pip(python), "-m", "pip", "--python", str(target), "install"]
-        run_installer([*pip, "--no-input", *self._source, *words], self._report)
+        run_installer("pip", [*pip, "--no-input", *self._source, *words], self._report)
 
 
 def _find_pip(python: PythonBuild | None) -> str:
@@ -150,7 +150,7 @@ def _find_pip(python: PythonBuild | None) -> str:
     )
 
 
-def run_installer(words: Sequence[str], report: Report) -> None:
+def run_installer(name: str, words: Sequence[str], report: Report) -> None:
     """Run a program and report its progress. Raises `InstallationFailed`."""
     environment = {k: v for k, v in os.environ.items() if k not in _REMOVED_VARIABLES}
     environment |= {
@@ -179,7 +179,7 @@ def run_installer(words: Sequence[str], report: Report) -> None:
             raise
     if process.returncode != 0:
         said = "\n".join(f"  {line}" for line in last if line)
-        raise InstallationFailed(f"{Path(words[0]).name} failed:\n{said}")
+        raise InstallationFailed(f"{name} failed:\n{said}")
 
 
 def _report_progress(line: str, report: Report) -> None:

@@ -173,16 +173,11 @@ def _show(document: Json) -> None:
 def _describe(row: Json, dry_run: bool) -> str:
     if row["lock"] is None:
         return "needs no environment"
-    would = "would be " if dry_run else ""
-    if row["locked"]:
-        locked = f"{would}locked and {would}built"
-    elif row["built"]:
-        locked = f"{would}built"
-    else:
-        locked = "up to date"
+    steps = " and ".join(word for word in ("locked", "built") if row[word])
+    done = f"would be {steps}" if steps and dry_run else steps or "up to date"
     count = "" if dry_run and row["locked"] else output.format_count(row["packages"], "package")
     place = ", ".join(filter(None, (count, row["environment"])))
-    return f"{locked} ({place})" if place else locked
+    return f"{done} ({place})" if place else done
 
 
 def _print_hints(compiled: CompiledConfig, results: list[Json]) -> None:
