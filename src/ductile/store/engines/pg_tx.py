@@ -1,7 +1,7 @@
 """A transaction on PostgreSQL, where each statement is a round trip: rows are written in batches.
 
 Rows that a transaction appends are kept until a statement uses their table, or until the commit,
-and then written by one statement per table. A transaction that only appends rows needs no
+and then written by one statement for all tables. A transaction that only appends rows needs no
 connection before its commit, so that many of them can be committed together (`InsertOnlyTx`).
 """
 
@@ -58,9 +58,17 @@ def batch_insert(query: str) -> BatchInsert:
             parameters.append((column, found[1]))
     sql = (
         f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(selected)} "
-        f"FROM json_populate_recordset(CAST(NULL AS {table}), CAST(%(rows)s AS json)) AS given"
+        f"FROM json_populate_recordset(CAST(NULL AS {table}), CAST(%({query})s AS json)) AS given"
     )
     return BatchInsert(table, sql + (match["returning"] or ""), tuple(parameters))
+
+
+@cache
+def _write_all(inserts: tuple[str, ...]) -> bytes:
+    """One statement for all of them; it returns what the last one does."""
+    *others, last = (batch_insert(query).sql for query in inserts)
+    parts = ", ".join(f"written_{number} AS ({sql})" for number, sql in enumerate(others))
+    return (f"WITH {parts} {last}" if parts else last).encode()
 
 
 @cache
@@ -142,13 +150,16 @@ class PostgresTx(_AppendedRows):
     def write_rows(self) -> None:
         """Write what was appended."""
         rows, self._rows = self._rows, {}
-        for query, appended in rows.items():
-            batch = batch_insert(query)
-            cursor = self._connection.execute(batch.sql.encode(), {"rows": batch.encode(appended)})
-            if query == INSERT_NOTICE:
-                stored = zip(self._notices, cursor.fetchall(), strict=True)
-                self.effects.notices += [notice._replace(id=id) for notice, (id,) in stored]
-                self._notices = []
+        if not rows:
+            return
+        # In one order, so that there are few statements to prepare; the notices return their ids.
+        inserts = tuple(sorted(rows, key=lambda query: (query == INSERT_NOTICE, query)))
+        values = {query: batch_insert(query).encode(rows[query]) for query in inserts}
+        cursor = self._connection.execute(_write_all(inserts), values)
+        if inserts[-1] == INSERT_NOTICE:
+            stored = zip(self._notices, cursor.fetchall(), strict=True)
+            self.effects.notices += [notice._replace(id=id) for notice, (id,) in stored]
+            self._notices = []
 
     def _execute(self, query: str, values: Mapping[str, Any]) -> psycopg.Cursor[Row]:
         self._write_rows_for(query)

@@ -207,9 +207,12 @@ class PostgresLedger:
             self._notifier.post()
 
     def write_batch(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
-        """Run them in parallel, because each of them waits for the network."""
+        """Run them in parallel, because each of them waits for the network.
+
+        Queued transactions that only append rows are committed along with them.
+        """
         for work, done in works:
-            self._submit_alone(PendingWrite(work, done))
+            self._submit_alone(PendingWrite(work, done), self._write_with_queued)
 
     def submit(self, work: Work[T], done: Done[T]) -> None:
         self._check_open()
@@ -222,26 +225,34 @@ class PostgresLedger:
         while self._queue.wait():
             self._commit_together(self._queue.take(LARGEST_GROUP))
 
-    def _commit_together(self, group: Sequence[PendingWrite]) -> None:
-        """Commit the transactions that only append rows in one; the others run in parallel."""
+    def _write_with_queued(self, first: PendingWrite) -> None:
+        self._commit_together(self._queue.take(LARGEST_GROUP, by_writer=False), first)
+
+    def _commit_together(
+        self, group: Sequence[PendingWrite], first: PendingWrite | None = None
+    ) -> None:
+        """Commit `first` and those that only append rows in one; the others run in parallel."""
         appending = [(pending, tx) for pending in group if (tx := self._run_appending(pending))]
-        if not appending:
+        together = [pending for pending, _ in appending] + ([first] if first else [])
+        if not together:
             return
 
-        def adopt_all(tx: Tx) -> None:
+        def run_all(tx: Tx) -> None:
+            if first is not None:
+                first.result = first.work(tx)
             for _, appended in appending:
                 cast("PostgresTx", tx).adopt(appended)
 
         error: LedgerError | None = None
         try:
-            self._commit(adopt_all)
+            self._commit(run_all)
         except LedgerError as failure:
             error = failure
         except Exception:  # noqa: BLE001 - one of them; each gets its own result
-            for pending, _ in appending:
+            for pending in together:
                 self._submit_alone(pending)
             return
-        for pending, _ in appending:
+        for pending in together:
             pending.error = error
             call_safely(pending.report)
 
@@ -259,9 +270,11 @@ class PostgresLedger:
             return None
         return tx
 
-    def _submit_alone(self, pending: PendingWrite) -> None:
+    def _submit_alone(
+        self, pending: PendingWrite, write: Callable[[PendingWrite], None] | None = None
+    ) -> None:
         try:
-            self._submitters.submit(self._write_alone, pending)
+            self._submitters.submit(write or self._write_alone, pending)
         except RuntimeError:
             pending.error = LedgerError("the ledger is closed")
             call_safely(pending.report)
