@@ -84,6 +84,7 @@ class Gateway(Services):
         self._lock = InstanceLock(self.state_dir)
         self._dispatching: threading.Thread | None = None
         self.lease: NodeLease | None = None
+        self._cluster: ClusterMonitor | None = None
         """None if no other node can use the ledger."""
         self._cancel_requests = CancelRequestHandler(
             self.boot,
@@ -225,6 +226,9 @@ class Gateway(Services):
     def _cluster_ticks(self) -> dict[str, Tick]:
         """The loops of a node that shares its ledger."""
         self.lease = NodeLease(self.clock, self._terminate_local_jobs, self._claim_again)
+        self._cluster = ClusterMonitor(
+            self.ledger, self.boot, lambda: self.compiled, self.clock, self.entropy
+        )
         return {
             "lease": self.lease.tick,
             "nodes": NodeHeartbeat(
@@ -235,10 +239,12 @@ class Gateway(Services):
                 self._terminate_local_jobs,
                 self._begin_again,
             ).tick,
-            "takeover": ClusterMonitor(
-                self.ledger, self.boot, lambda: self.compiled, self.clock, self.entropy
-            ).tick,
+            "takeover": self._cluster.tick,
         }
+
+    def has_other_nodes(self) -> bool:
+        """Whether another node may have an idle worker for a job of this ledger."""
+        return self._cluster is not None and self._cluster.has_others
 
     def _claim_again(self) -> None:
         """Wake the dispatcher after a time in which it could not claim."""

@@ -78,14 +78,14 @@ def numbers(pair: Backlog) -> list[list[int]]:
 def test_demand_is_what_ends_in_four_rounds_and_fits_into_the_buffers(
     workers: int, finished: int, waiting: int, demand: int
 ) -> None:
-    assert PrefetchQueue(workers).demand(finished, waiting) == demand
+    assert PrefetchQueue(workers, lambda: False).demand(finished, waiting) == demand
 
 
 @pytest.mark.parametrize(("finished", "waiting", "demand"), [(1, 0, 0), (2, 0, 8), (8, 3, 5)])
 def test_one_job_per_worker_is_prefetched_where_nodes_share_the_ledger(
     finished: int, waiting: int, demand: int
 ) -> None:
-    assert PrefetchQueue(8, is_shared=True).demand(finished, waiting) == demand
+    assert PrefetchQueue(8, lambda: True).demand(finished, waiting) == demand
 
 
 def test_two_jobs_that_end_together_cause_a_prefetch(pair: Backlog) -> None:

@@ -23,7 +23,7 @@ from ductile.engine.recovery.lease import TERMINATE_AFTER, NodeLease
 from ductile.engine.recovery.node_record import make_registration
 from ductile.errors import LedgerBusy
 from ductile.operations import status
-from ductile.store import boots
+from ductile.store import boots, nodes
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.jobs import read
@@ -142,6 +142,24 @@ def running(site: Site, url: str) -> Iterator[Running]:
 @pytest.fixture
 def monitor(running: Running, clock: FakeClock) -> MonitorHarness:
     return MonitorHarness(running, clock, "boot-of-the-test", running.gateway.ledger)
+
+
+def test_monitor_knows_whether_another_node_runs_jobs(
+    running: Running, monitor: MonitorHarness, url: str
+) -> None:
+    assert monitor.monitor.has_others, "unknown before the first tick"
+    monitor.tick()
+    assert monitor.monitor.has_others
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE nodes SET seen_at = '2020-01-01T00:00:00.000000Z'")
+    monitor.tick()
+    assert not monitor.monitor.has_others, "the other one has been silent for years"
+    running.gateway.ledger.write(lambda tx: nodes.renew(tx, running.gateway.boot))
+    monitor.tick()
+    assert monitor.monitor.has_others
+    running.gateway.ledger.write(lambda tx: nodes.stop(tx, running.gateway.boot))
+    monitor.tick()
+    assert not monitor.monitor.has_others
 
 
 def test_job_of_a_lost_node_is_recovered(monitor: MonitorHarness, url: str) -> None:

@@ -179,7 +179,7 @@ class Dispatcher:
         self._log = logger("worker")
         self._outage = OutageLog(self._log)
         self._events = EventLoop()
-        self._workers = Workers(host, slots, self._events, is_shared=host.ledger.is_shared)
+        self._workers = Workers(host, slots, self._events)
         self._claiming = 0
         """Idle workers for which a claim is being committed."""
         self._committing = 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable
 
 from ductile.engine.dispatch.attempt import Attempt
 from ductile.runner.client import BUFFER_LIMIT
@@ -28,17 +29,15 @@ LONGEST_WAIT_SHARED = 0.25
 class PrefetchQueue:
     """PREFETCHED attempts, first in, first out. For the dispatcher's thread."""
 
-    def __init__(self, workers: int, *, is_shared: bool = False) -> None:
-        """`is_shared`: whether other nodes use the ledger. Then one job per worker is enough."""
+    def __init__(self, workers: int, has_other_nodes: Callable[[], bool]) -> None:
+        """`has_other_nodes`: whether the jobs are shared; then one per worker is prefetched."""
         self._waiting: deque[Attempt] = deque()
-        self._per_worker = 1 if is_shared else BUFFER_LIMIT
-        self._is_shared = is_shared
+        self._has_other_nodes = has_other_nodes
         self.resize(workers)
 
     def resize(self, workers: int) -> None:
         """Prefetch for this number of workers."""
         self._workers = workers
-        self._limit = self._per_worker * workers
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -56,7 +55,8 @@ class PrefetchQueue:
         """
         if finished < 2 or self._workers < 2:
             return 0
-        return max(0, min(ROUNDS_AHEAD * finished, self._limit) - waiting)
+        limit = self._workers * (1 if self._has_other_nodes() else BUFFER_LIMIT)
+        return max(0, min(ROUNDS_AHEAD * finished, limit) - waiting)
 
     def add(self, attempt: Attempt) -> None:
         self._waiting.append(attempt)
@@ -78,5 +78,5 @@ class PrefetchQueue:
 
     def is_over(self, attempt: Attempt, now: float) -> bool:
         """Whether an attempt that has not started is not to start any more."""
-        longest_wait = LONGEST_WAIT_SHARED if self._is_shared else LONGEST_WAIT
+        longest_wait = LONGEST_WAIT_SHARED if self._has_other_nodes() else LONGEST_WAIT
         return attempt.cancelled is not None or now - attempt.claimed_at > longest_wait

@@ -46,6 +46,8 @@ class WorkerContext(AttemptContext, Protocol):
     stopping: threading.Event
     started_log: StartedLog
 
+    def has_other_nodes(self) -> bool: ...
+
 
 class RunningLog(NamedTuple):
     """What a running attempt has written to stderr so far, without secrets."""
@@ -80,21 +82,15 @@ class Workers:
     """
 
     def __init__(
-        self,
-        context: WorkerContext,
-        slots: Sequence[SlotClient],
-        events: EventLoop,
-        *,
-        is_shared: bool,
+        self, context: WorkerContext, slots: Sequence[SlotClient], events: EventLoop
     ) -> None:
-        """`is_shared`: whether other nodes run jobs of the same ledger."""
         self._context, self._events = context, events
         self._log = logger("worker")
         self._workers = [Worker(slot) for slot in slots]
         self._by_slot = {worker.slot: worker for worker in self._workers}
         self._idle = self._workers[::-1]
         self._attempts: set[Attempt] = set()
-        self._prefetched = PrefetchQueue(len(self._workers), is_shared=is_shared)
+        self._prefetched = PrefetchQueue(len(self._workers), context.has_other_nodes)
         self._settling: list[Attempt] = []
         self._cancel_lock = threading.Lock()
         """Held while an attempt gets or loses its process, or stops being CANCELLABLE."""

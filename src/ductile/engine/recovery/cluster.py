@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 from ductile.clock import Clock, Entropy
 from ductile.engine.config.compiled import CompiledConfig
@@ -16,6 +17,8 @@ from ductile.store.engines.api import Ledger
 
 CHECK_SECONDS = 2.0
 """Well below the time after which other nodes consider a node dead."""
+GONE_SECONDS = 60.0
+"""Seconds after which a node that did not stop regularly is not expected to run jobs again."""
 
 
 class NodeHeartbeat:
@@ -65,11 +68,14 @@ class ClusterMonitor:
         self._ledger, self._boot, self._compiled = ledger, boot, compiled
         self._clock, self._entropy = clock, entropy
         self._missing, self._stale = MissingBoots(ledger), StaleNodes()
+        self.has_others = True
+        """Whether another node may run jobs, as far as is known."""
 
     def tick(self, now: datetime) -> float:
         owners, rows = self._ledger.read(
             lambda tx: (boots.list_job_owners(tx), nodes.list_nodes(tx))
         )
+        self.has_others = any(self._runs_jobs_elsewhere(row) for row in rows)
         others = [owner for owner in owners if owner is not None and owner != self._boot]
         lost = set(self._missing.find_lost(others, now))
         for row in self._stale.find_stale(rows, now):
@@ -81,6 +87,10 @@ class ClusterMonitor:
                 self._ledger, self._compiled(), self._clock, self._entropy, sorted(lost)
             )
         return CHECK_SECONDS
+
+    def _runs_jobs_elsewhere(self, row: Mapping[str, Any]) -> bool:
+        is_living = row["stopped_at"] is None and row["seconds_since_seen"] < GONE_SECONDS
+        return is_living and row["boot"] != self._boot
 
     def _is_fenced(self, name: str, boot: str) -> bool:
         """Whether this silent node has no session left; its sessions are ended first."""

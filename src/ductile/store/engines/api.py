@@ -163,8 +163,6 @@ class Ledger(Protocol):
     engine: str
     batch_size: int
     """How many settlements, and claims, one transaction should have at most."""
-    is_shared: bool
-    """Whether other nodes may use the ledger at the same time."""
 
     def start(self) -> None:
         """Migrate the schema, then accept transactions."""

@@ -72,7 +72,6 @@ reached yet. No visible row can belong to one of them, so these notices are sort
 class PostgresLedger:
     engine = "postgres"
     batch_size = 16
-    is_shared = True
 
     def __init__(
         self,

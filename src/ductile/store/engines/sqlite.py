@@ -135,7 +135,6 @@ class SqliteLedger:
 
     engine = "sqlite"
     batch_size = 64
-    is_shared = False
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         check_access(path, read_only=read_only)
