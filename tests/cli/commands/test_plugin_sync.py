@@ -126,17 +126,26 @@ def test_missing_environments_are_reported_with_the_command(cli: CliRunner, writ
 def test_jobs_wait_until_the_environment_is_built(
     cli: CliRunner, write: Write, wheels: Path
 ) -> None:
-    lock = write()
+    repaired = cli.root / "repaired"
+    fails = f"import os\nassert os.path.exists({str(repaired)!r})\n"
+    lock = write(body=fails + BODY)
+    retry = "{max_attempts: 10, backoff_base: 2s}"
+    cli.write("config.yaml", f"{CONFIG}plugins: {{mailer: {{retry: {retry}}}}}\n")
     cli("plugin", "sync", "--wheelhouse", str(wheels))
     with cli.gateway():
+        job = cli("plugin", "run", "mailer", "--async", "--json").json["job_id"]
+        inspect = lambda: cli("job", "inspect", job, "--json").json  # noqa: E731
+        until(lambda: inspect()["next_retry_at"])
         lock.unlink()
         assert cli("system", "reload").code == 0
-        queued = cli("plugin", "run", "mailer", "--async")
-        assert "ductile plugin sync mailer" in queued.err
+        reason = "its dependencies are not installed; run: ductile plugin sync mailer"
+        until(lambda: reason in (inspect()["waits_for"] or ""))
+        assert reason in cli("plugin", "run", "mailer").err
+        repaired.touch()
         done = cli("plugin", "sync", "--wheelhouse", str(wheels))
-        assert done.code == 0
+        assert "ductile system reload" in done.err
         assert cli("system", "reload").code == 0
-        assert cli("plugin", "run", "mailer").code == 0
+        until(lambda: inspect()["status"] == "succeeded")
 
 
 def test_a_changed_block_is_noticed_and_locked_again(

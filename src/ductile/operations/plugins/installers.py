@@ -203,7 +203,7 @@ def _read_resolved(text: str) -> list[LockedPackage]:
     try:
         return read_packages(text.split("\n"))
     except InvalidLock as error:
-        raise InstallationFailed(f"uv resolved a package that cannot be locked: {error}") from None
+        raise InstallationFailed(f"a resolved package cannot be locked: {error}") from None
 
 
 def _read_pip_report(data: bytes) -> list[LockedPackage]:

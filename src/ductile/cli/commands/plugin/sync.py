@@ -185,5 +185,5 @@ def _print_hints(compiled: CompiledConfig, results: list[Json]) -> None:
     seal = compiled.loaded.seal
     if seal is not None and seal.plugin_fingerprints and any(row["locked"] for row in results):
         output.print_stderr("the locks have changed; review them, then run: ductile config lock")
-    if any(row["built"] for row in results) and _find_gateway(compiled):
+    if any(row["built"] or row["locked"] for row in results) and _find_gateway(compiled):
         output.print_stderr(f"to use the new environments, run: {RELOAD}")
