@@ -22,7 +22,11 @@ from ductile.plugins.environments.locate import (
     find_python,
     gateway_python,
 )
-from ductile.plugins.environments.plugin_files import PythonPlugin, read_python_plugin
+from ductile.plugins.environments.plugin_files import (
+    PythonPlugin,
+    UnusableRequirementsFile,
+    read_python_plugin,
+)
 from ductile.plugins.environments.requirements import InvalidRequirements
 from ductile.plugins.manifest import (
     MANIFEST_NAME,
@@ -214,6 +218,26 @@ class _PluginScan:
             elif _may_be_plugin(real / name):
                 self._add_plugin(real / name, real)
 
+    def _read_python_plugin(
+        self, name: str, directory: Path, entrypoint: Path, root: Path
+    ) -> PythonPlugin | None:
+        try:
+            python = read_python_plugin(
+                name, directory, entrypoint, lambda path: self._locate(path, root)
+            )
+        except UnusableRequirementsFile as error:
+            self.warnings.append(
+                f"{directory}: the plugin runs with the Python of its first line, "
+                f"because `plugin sync` cannot install its dependencies: {error}"
+            )
+            return None
+        if python is not None and not python.needs_environment:
+            self.warnings.append(
+                f"{directory}: the plugin runs with the Python of its first line; "
+                f"for an environment with its requirements.txt run: ductile plugin sync {name}"
+            )
+        return python
+
     def _add_plugin(self, directory: Path, root: Path) -> None:
         name = directory.name
         try:
@@ -224,9 +248,7 @@ class _PluginScan:
             name = manifest.name
             entrypoint = self._locate(real / manifest.entrypoint, root)
             program = hash_executable(entrypoint)
-            python = read_python_plugin(
-                name, real, entrypoint, lambda path: self._locate(path, root)
-            )
+            python = self._read_python_plugin(name, real, entrypoint, root)
         except (Untrusted, ManifestError, InvalidRequirements, OSError) as error:
             self.refused.append(RefusedPlugin(name, directory, str(error)))
             return
@@ -392,7 +414,7 @@ def _bind_instance(
 
 
 def _choose_python(plugin: PythonPlugin | None, environments: Path | None) -> PluginPython | None:
-    if plugin is None:
+    if plugin is None or not plugin.needs_environment:
         return None
     return find_python(plugin.requirements, plugin.lock, environments, gateway_python())
 

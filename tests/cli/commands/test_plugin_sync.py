@@ -111,6 +111,21 @@ def test_requirements_txt_is_installed(cli: CliRunner, write: Write, wheels: Pat
     assert cli("plugin", "run", "mailer").code == 0
 
 
+@pytest.mark.parametrize("requirements", ["tiny==1.0\n", "-r other.txt\n"])
+def test_requirements_txt_that_was_never_locked_changes_nothing(
+    cli: CliRunner, write: Write, requirements: str
+) -> None:
+    program = write().with_name("run.py")
+    program.write_text(
+        "#!/usr/bin/env python3\nimport json\nprint(json.dumps({'status': 'ok', 'result': 'x'}))\n"
+    )
+    (program.parent / "requirements.txt").write_text(requirements)
+    assert cli("plugin", "run", "mailer").code == 0
+    checked = cli("config", "check")
+    assert checked.code == 0
+    assert "plugin sync" in checked.out + checked.err
+
+
 def test_missing_environments_are_reported_with_the_command(cli: CliRunner, write: Write) -> None:
     write()
     cli.write("config.yaml", f"{CONFIG}plugins: {{mailer: {{schedules: [{{every: 1h}}]}}}}\n")
