@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import apsw
 import pytest
 
 from ductile.clock import to_text
 from ductile.core.waits.decision import WaitStatus
+from ductile.engine.scheduling.waits import LONGEST_SLEEP, WaitTimer
 from ductile.errors import NotFound, Refused
 from ductile.model import SubmittedBy
 from ductile.operations import job_tree
@@ -353,3 +356,19 @@ def test_wait_works_across_nodes(site: Site, another: Callable[[], Site], postgr
         run = start(one)
         decide(two, await_approval(two)["id"])
         assert wait_for_end(one, run)["status"] == "succeeded"
+
+
+def test_wait_whose_job_a_script_ended_does_not_keep_the_timer_busy(site: Site) -> None:
+    prepare(site, {"wait": {"approval": "Pay?", "timeout": "1h"}})
+    with site.running() as running:
+        start(running)
+        found, ledger = await_approval(running), running.gateway.ledger
+        with closing(apsw.Connection(str(site.state / "state.db"))) as script:
+            script.set_busy_timeout(5000)
+            script.execute("UPDATE job_queue SET status = 'dead', next_retry_at = NULL")
+        timer = WaitTimer(ledger, lambda: running.gateway.compiled, running.gateway.entropy)
+        later = running.gateway.clock.now() + timedelta(hours=2)
+        assert timer.tick(later) == LONGEST_SLEEP
+        assert [row["status"] for row in approvals(running, None)] == ["cancelled"]
+        with pytest.raises(Refused):
+            decide(running, found["id"])

@@ -18,6 +18,7 @@ from ductile.store import boots, retention, verify
 from ductile.store.engines import migrate
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.migrate import load_migrations
+from ductile.store.engines.queries import NEVER
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import close, read, requeue
 from ductile.store.jobs.claim import ClaimPolicy
@@ -218,6 +219,11 @@ ROW_VIOLATIONS = [
         "UPDATE job_queue SET next_retry_at = created_at WHERE id = '{done}'",
         "jobs",
         "has a next_retry_at",
+    ),
+    (
+        f"UPDATE job_queue SET next_retry_at = '{NEVER}' WHERE id = '{{queued}}'",
+        "jobs",
+        "is parked for a wait, but nothing can end the wait",
     ),
     (
         "UPDATE job_transitions SET from_status = 'failed' WHERE " + LAST,

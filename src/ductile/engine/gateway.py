@@ -202,7 +202,7 @@ class Gateway(Services):
         assert self.health is not None
         assert self.alerts is not None
         ticks: dict[str, Tick] = {
-            "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_outboxes).tick,
+            "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_timers).tick,
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
             "pauses": PauseExpirer(self.ledger).tick,
             "waits": WaitTimer(self.ledger, lambda: self.compiled, self.entropy).tick,
@@ -260,8 +260,8 @@ class Gateway(Services):
         """Whether this node may start jobs now."""
         return self.lease is None or self.lease.is_held()
 
-    def _wake_outboxes(self) -> None:
-        for name in self.outbox_workers:
+    def _wake_timers(self) -> None:
+        for name in (*self.outbox_workers, "waits"):
             self.loops.wake(name)
 
     def _keep_lock(self, _now: datetime) -> float:

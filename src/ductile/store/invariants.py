@@ -64,6 +64,8 @@ def _check_columns(row: Mapping[str, Any]) -> Iterator[str]:
         yield "is running, but has no owner"
     if status != JobStatus.QUEUED and row["next_retry_at"] is not None:
         yield f"is {status}, but has a next_retry_at"
+    elif row["lost_wait"]:
+        yield "is parked for a wait, but nothing can end the wait"
 
 
 def _check_transitions(

@@ -162,6 +162,11 @@ def record_end(tx: Tx, job_id: str, attempt: int, end: WaitEnd) -> bool:
     return changed == 1
 
 
+def close_stray(tx: Tx, row: WaitRow, now: datetime) -> bool:
+    """End a wait whose job no longer waits, because a script has changed it; whether it did."""
+    return tx.run("close_stray_wait", id=row.id, now=to_text(now)) == 1
+
+
 def _insert_transition(
     tx: Tx, job: Job, start: JobStatus, end: JobStatus, reason: str, now: str
 ) -> None:

@@ -53,4 +53,8 @@ class WaitTimer:
 
     def _end(self, tx: Tx, row: WaitRow, now: datetime, base_id: str) -> JobStatus | None:
         end = WaitEnd(time_is_up(row.kind), now)
-        return close.end_wait(tx, row, end, self._compiled().tx_config, Ids(base_id), now)
+        status = close.end_wait(tx, row, end, self._compiled().tx_config, Ids(base_id), now)
+        if status is None:
+            # Usually another end came first. A wait without its job would be due again and again.
+            waits.close_stray(tx, row, now)
+        return status

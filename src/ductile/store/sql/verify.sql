@@ -68,7 +68,11 @@ SELECT j.seq, j.id, j.status, j.attempt, j.owner, j.created_at, j.started_at, j.
               OR EXISTS (SELECT 1 FROM event_context c WHERE c.id = j.entered_context_id)
             THEN NULL ELSE j.entered_context_id END AS lost_context,
        CASE WHEN j.owner IS NULL OR EXISTS (SELECT 1 FROM boots b WHERE b.id = j.owner)
-            THEN NULL ELSE j.owner END AS lost_owner
+            THEN NULL ELSE j.owner END AS lost_owner,
+       CASE WHEN j.next_retry_at = @never@ AND NOT EXISTS (
+              SELECT 1 FROM waits w
+              WHERE w.job_id = j.id AND w.attempt = j.attempt AND w.status = 'waiting')
+            THEN 1 ELSE 0 END AS lost_wait
 FROM job_queue j WHERE j.seq > :after ORDER BY j.seq LIMIT :limit;
 
 -- name: verify_transitions

@@ -28,6 +28,13 @@ WHERE id = :id AND status = 'queued' AND attempt = :attempt AND next_retry_at = 
 UPDATE waits SET status = :status, ended_at = :now, ended_by = :by, comment = :comment
 WHERE job_id = :job_id AND attempt = :attempt AND status = 'waiting';
 
+-- name: close_stray_wait
+-- A wait whose job no longer waits: a script has changed or deleted the job.
+UPDATE waits SET status = 'cancelled', ended_at = :now
+WHERE id = :id AND status = 'waiting' AND NOT EXISTS (
+  SELECT 1 FROM job_queue j WHERE j.id = waits.job_id AND j.attempt = waits.attempt
+    AND j.status = 'queued' AND j.next_retry_at = @never@);
+
 -- name: wait
 @wait_columns@
 WHERE id = :id;

@@ -58,6 +58,9 @@ def _head(page: Mapping[str, Any], elapsed: float, note: str | None) -> list[Lin
         (f"{queue['running']} running", "cyan" if queue["running"] else None),
         (f", {queue['ready']} queued, {queue['retrying']} to be retried", None),
     ]
+    if queue["approvals"]:
+        waiting = output.format_count(queue["approvals"], "approval")
+        jobs.append((f", {waiting} to decide", "yellow"))
     notes: list[Line] = [[(note, "yellow")]] if note else []
     return [state, jobs, *notes]
 
