@@ -20,7 +20,8 @@ from ductile.store.tx_config import TxConfig
 LOOK_EVERY = 0.005
 PATIENCE = 120.0
 UNDONE = """
-SELECT EXISTS (SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
+SELECT EXISTS (SELECT 1 FROM job_queue
+               WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
     OR EXISTS (SELECT 1 FROM job_queue WHERE status = 'running')
 """
 

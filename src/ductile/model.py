@@ -176,6 +176,7 @@ class Cancellation(StrEnum):
 
     OPERATOR = "cancelled"
     SUPERSEDED = "superseded by a newer schedule slot"
+    DISPLACED = "superseded by a newer job with the same key"
     STOP = "the gateway stopped"
     NO_WORKER = "no worker became free for it"
 
@@ -221,6 +222,8 @@ class Settlement:
     """The types of its events that no route or pipeline matches."""
     cancelled: bool = False
     """It was cancelled: its end does not count as a failure of the plugin."""
+    closed_until: datetime | None = None
+    """No job with the same keys of its plugin's limits starts before this time."""
     remark: str | None = None
     """Hints for the plugin's author; logged, without effect."""
     wait: Any = None

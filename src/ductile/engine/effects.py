@@ -24,8 +24,10 @@ class EffectHandler:
             services.work_signal.notify(effects.ready)
         if effects.ready_any:
             services.work_signal.notify_all()
-        if effects.pauses:
-            services.loops.wake("pauses")
+        if effects.opens_at is not None and services.flow_timer is not None:
+            services.flow_timer.add_opening(effects.opens_at)
+        if effects.pauses or effects.opens_at is not None:
+            services.loops.wake("flow")
         if effects.retry_at is not None:
             services.loops.wake("retries")
         if effects.relays:

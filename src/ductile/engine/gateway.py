@@ -36,7 +36,7 @@ from ductile.engine.recovery.lease import NodeLease
 from ductile.engine.recovery.node_record import prove_shared_workspaces, refuse_taken_name
 from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
-from ductile.engine.scheduling.pauses import PauseExpirer
+from ductile.engine.scheduling.flow_timer import FlowTimer
 from ductile.engine.scheduling.retries import RetryPromoter
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.scheduling.waits import WaitTimer
@@ -139,6 +139,7 @@ class Gateway(Services):
         self.notice_bus.subscribe(REQUESTED, self._cancel_requests.receive)
         tailer = NoticeTailer(self.ledger, self.notice_bus, position, self.clock)
         self.is_only_writer = not self.ledger.watch_notices(tailer.read_new)
+        self.flow_timer = FlowTimer(self.ledger, self.work_signal)
         self.ledger.listen(EffectHandler(self))
         if not self.is_only_writer:
             refuse_taken_name(self.ledger, self.node, self.state_dir)
@@ -201,10 +202,11 @@ class Gateway(Services):
         )
         assert self.health is not None
         assert self.alerts is not None
+        assert self.flow_timer is not None
         ticks: dict[str, Tick] = {
             "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_timers).tick,
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
-            "pauses": PauseExpirer(self.ledger).tick,
+            "flow": self.flow_timer.tick,
             "waits": WaitTimer(self.ledger, lambda: self.compiled, self.entropy).tick,
             "config": self.config.tick,
             "cancels": self._cancel_requests.tick,

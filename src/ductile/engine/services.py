@@ -26,6 +26,7 @@ from ductile.engine.observability.counters import Counters
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.recovery.node_record import make_registration, name_node
+from ductile.engine.scheduling.flow_timer import FlowTimer
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.socket_path import SOCKET
 from ductile.errors import LedgerBroken, Problem
@@ -82,6 +83,8 @@ class Services:
         self.counters = Counters()
         self.work_signal = WorkSignal(self.workers)
         self.loops = Loops(self.clock)
+        self.flow_timer: FlowTimer | None = None
+        """None in a process that runs no jobs."""
         self.outbox_workers: dict[str, OutboxWorker[Any]] = {}
         self.dispatcher: Dispatcher | None = None
         self.health: HealthMonitor | None = None

@@ -25,7 +25,7 @@ from ductile.operations import job_tree
 from ductile.operations.waits.describe import describe_row
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import cancel_requests, close, read, requeue
+from ductile.store.jobs import cancel_requests, close, enqueue, read, requeue
 from ductile.store.waits import find_open_wait
 
 START_TIMEOUT = 5.0
@@ -253,6 +253,8 @@ class JobReplay:
             join_of=None,
             replay_of=job.id,
         )
+        column = self._payload_column(job)
+        enqueue.set_lane(tx, self._id, job.plugin, job.command, column, tx_config)
         tx.effects.ready += 1
         body = {
             "job_id": self._id,

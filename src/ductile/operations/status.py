@@ -17,6 +17,7 @@ from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
 from ductile.operations.cluster.placement import describe_other_nodes
+from ductile.operations.flow.holds import describe_holds
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
 from ductile.operations.waits.describe import NO_WAITS, count_waits, describe_waits
@@ -225,6 +226,7 @@ def with_reasons(
     running = _running_jobs(tx, rows) if served else None
     is_queued = any(row["status"] == "queued" for row in rows)
     pauses = load_pauses(tx, now) if is_queued else NO_PAUSES
+    holds = describe_holds(tx, rows, compiled.tx_config, now) if is_queued and served else {}
     queued = {row["plugin"] for row in rows if row["status"] == "queued"}
     absent = {name for name in queued if not compiled.expects(name)}
     elsewhere = describe_other_nodes(tx, absent)
@@ -236,7 +238,7 @@ def with_reasons(
         {
             **row,
             "waits_for": waiting.get(row["id"])
-            or waits_for(row, compiled, unready, running, pauses, elsewhere),
+            or waits_for(row, compiled, unready, running, pauses, elsewhere, holds),
         }
         for row in rows
     ]
@@ -264,10 +266,12 @@ def waits_for(
     running: RunningJobs | None = NOTHING_RUNS,
     pauses: Pauses = NO_PAUSES,
     elsewhere: Mapping[str, str] = MappingProxyType({}),
+    holds: Mapping[str, str] = MappingProxyType({}),
 ) -> str | None:
     """Why a queued job does not run yet; `running` is None if no gateway runs here.
 
-    `elsewhere` says of plugins that this node does not have which other nodes do.
+    `elsewhere` says of plugins that this node does not have which other nodes do; `holds` has the
+    limits that hold jobs, by job id.
     """
     if row["status"] != "queued":
         return None
@@ -290,7 +294,8 @@ def waits_for(
     if running is None:
         # Other nodes of the same database may be running.
         return f"no gateway is running{' here' if compiled.settings.state.url else ''}"
-    return _blocked_by(row, compiled, running) or "all workers are busy"
+    blocked = holds.get(row["id"]) or _blocked_by(row, compiled, running)
+    return blocked or "all workers are busy"
 
 
 def _blocked_by(

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.flow.limits import PluginLimits
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.retry import DEFAULT_RETRY
 from ductile.core.pipelines.compile import Compiled
 from ductile.core.pipelines.router import Router, build
+from ductile.core.pipelines.step_io import entered_payload
 from ductile.core.schedules.breaker import DEFAULT_BREAKER, BreakerPolicy
+from ductile.model import Json
 
 
 def _no_routes() -> Router:
@@ -29,6 +32,13 @@ class TxConfig:
     notify: frozenset[str] = frozenset()
     """Plugins whose root jobs fire hooks."""
     snapshot_id: str | None = None
+    limits: Mapping[str, PluginLimits] = field(default_factory=dict)
+    """The limits per key and the rate limits of the plugins that have any."""
+
+    def lane(self, plugin: str, command: str, column: Json) -> str:
+        """The lane of a new job, from its payload column."""
+        limits = self.limits.get(plugin)
+        return "" if limits is None else str(limits.lane(entered_payload(command, column)))
 
     def max_attempts(self, plugin: str, command: str) -> int:
         """One for `init`: it is not retried, but runs again at the next start or reload."""

@@ -73,6 +73,8 @@ EVERY_KEY: dict[str, Any] = {
             "circuit_breaker": {"threshold": 1, "reset_after": "1s"},
             "max_outstanding_polls": 1,
             "parallelism": 1,
+            "concurrency": {"key": "{payload.a}", "limit": 1, "on_full": "skip"},
+            "rate": {"limit": 1, "per": "1m", "burst": 2, "key": "{payload.a}"},
             "public_config": ["a"],
             "notify_on_complete": True,
         }

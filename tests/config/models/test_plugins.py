@@ -167,3 +167,29 @@ def test_alias_has_its_own_settings(config_dir: ConfigDir) -> None:
     text = "plugins: {a: {config: {x: 1}}, b: {uses: a, config: {x: 2}, parallelism: 3}}"
     plugins = config_dir.load(text).settings.plugins
     assert (plugins["b"].uses, plugins["b"].config, plugins["b"].parallelism) == ("a", {"x": 2}, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("concurrency: {key: '{payloads.account}'}", "{payloads.account} is not a reference"),
+        ("concurrency: {key: '{context.account}'}", "context.account is not known"),
+        ("concurrency: {key: '{payload.account'}", "a reference is not closed"),
+        ("concurrency: {limit: 0}", "limit"),
+        ("concurrency: {on_full: drop}", "on_full"),
+        ("rate: {limit: 10}", "per"),
+        ("rate: {limit: 10, per: 0s}", "per"),
+        ("rate: {limit: 10, per: 1m, burst: 0}", "burst"),
+        ("rate: {limit: 10, per: 1m, key: '{account}'}", "{account} is not a reference"),
+    ],
+)
+def test_limit_that_can_never_work_is_refused(
+    config_dir: ConfigDir, text: str, problem: str
+) -> None:
+    assert problem in str(only(config_dir.load_errors(f"plugins: {{p: {{{text}}}}}")))
+
+
+def test_key_of_a_limit_is_not_a_secret(config_dir: ConfigDir) -> None:
+    text = "plugins: {p: {concurrency: {key: everything}, config: {key: sesame-open}}}"
+    settings = config_dir.load(text).settings
+    assert settings.secrets == frozenset({"sesame-open"})

@@ -191,11 +191,21 @@ class TestEventOf:
 
 
 class TestResponse:
+    @pytest.mark.parametrize(
+        ("given", "read"),
+        [(1.5, 1.5), (10**9, 86_400), (0, None), (-1, None), ("30", None), (True, None)],
+    )
+    def test_retry_after_is_seconds_of_at_most_a_day(
+        self, given: object, read: float | None
+    ) -> None:
+        assert accepted({"status": "error", "retry_after": given}).retry_after == read
+
     def test_every_field_is_read(self) -> None:
         document = {
             "status": "ok",
             "result": "3 new",
             "retry": True,
+            "retry_after": 30,
             "events": [{"type": "a", "payload": {"x": 1}, "dedupe_key": "k"}],
             "state_updates": {"last": 3},
             "logs": [{"level": "warn", "message": "slow"}],
@@ -206,6 +216,7 @@ class TestResponse:
             result="3 new",
             error=None,
             retry=True,
+            retry_after=30.0,
             events=(EmittedEvent("a", {"x": 1}, "k"),),
             state_updates={"last": 3},
             logs=(LogLine("warn", "slow"),),

@@ -10,6 +10,7 @@ import pytest
 
 from ductile.core.agents import heartbeat
 from ductile.core.alerts.rules import LONGEST_GROUP
+from ductile.core.flow.keys import LONGEST_KEY
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME, LONGEST_STEP_PATH
 from ductile.engine.ingress import webhook
 from ductile.http.middleware import idempotency
@@ -53,6 +54,11 @@ BOUNDS = {
     ("schedule_slots", "schedule_id"): LONGEST_NAME,
     ("circuit_breakers", "plugin"): PLUGIN,
     ("circuit_breakers", "command"): LONGEST_NAME,
+    ("job_queue", "lane"): 2 * LONGEST_KEY + 1,
+    ("rates", "plugin"): PLUGIN,
+    ("rates", "rate_key"): LONGEST_KEY,
+    ("closed_lanes", "plugin"): PLUGIN,
+    ("closed_lanes", "lane"): 2 * LONGEST_KEY + 1,
     ("pauses", "kind"): OURS,
     ("pauses", "name"): LONGEST_NAME,
     ("api_tokens", "name"): bodies.MAX_TOKEN_NAME * WIDEST,

@@ -30,6 +30,8 @@ _DATABASE: tuple[Path, ...] = tuple(
 _TEMPLATE = re.compile(r"\{(payload|context|config)\.")
 _GIVEN = {"plugins": "config", "pipelines": "with"}
 """Sections with a part that is passed to plugins unchanged."""
+_KEYED_SECTIONS = frozenset({"concurrency", "rate", "debounce"})
+"""Limits, whose `key` groups jobs and is not a secret."""
 _PUBLIC_VARIABLES = frozenset(
     {
         *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR"),
@@ -142,7 +144,10 @@ def is_secret(path: Path) -> bool:
     because those above are section names (`api.auth`) or a plugin's name.
     """
     names = _names(path)
-    return any(map(names_a_secret, _given_names(names) or names[-1:]))
+    given = _given_names(names)
+    if not given and len(names) > 1 and names[-1] == "key" and names[-2] in _KEYED_SECTIONS:
+        return False
+    return any(map(names_a_secret, given or names[-1:]))
 
 
 def is_other_dsn(path: Path, text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -94,6 +95,8 @@ def judge(
         settled = attempt.not_spawned(outcome)
     elif response is not None:
         settled = attempt.responded(outcome, response)
+        if isinstance(response, Response) and response.retry_after is not None:
+            settled = _delay(settled, now + timedelta(seconds=response.retry_after))
         routed = settled.status is JobStatus.SUCCEEDED and rules.router is not None
         if routed and entered is not None and base_id is not None:
             assert isinstance(response, Response)
@@ -270,6 +273,12 @@ class _Attempt:
             otherwise=self.failed(JobStatus.FAILED, too_large),
             remark=remark,
         )
+
+
+def _delay(settled: Settlement, until: datetime) -> Settlement:
+    """Start no job of the same key before this time, and retry this one then."""
+    retry_at = None if settled.retry_at is None else until
+    return replace(settled, closed_until=until, retry_at=retry_at)
 
 
 def shortened(error: str) -> str:

@@ -16,6 +16,7 @@ from ductile.core.jobs.limits import DEEPEST, dedupe_key_flaw, too_deep
 from ductile.core.values.json_integers import has_integer_beyond_64_bits
 from ductile.model import STDOUT_CAP, Json
 
+LONGEST_RETRY_AFTER = 86_400
 NO_RESULT = "protocol 2 requires a result with status ok"
 
 _BOM = b"\xef\xbb\xbf"
@@ -155,6 +156,8 @@ class Response:
     events: tuple[EmittedEvent, ...]
     state_updates: dict[str, Json] | None
     logs: tuple[LogLine, ...]
+    retry_after: float | None
+    """Seconds until the upstream accepts the next call, if the plugin knows."""
     raw: dict[str, Json]
     """The whole document, unknown keys and all."""
 
@@ -169,6 +172,16 @@ class ProtocolError:
     """Why the output of a plugin is not a valid response."""
 
     reason: str
+
+
+def _read_retry_after(value: Json) -> float | None:
+    """The seconds, limited to a day; None if it is absent or not a positive number.
+
+    Not an error: plugins could use the key for something else before it had a meaning.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return None
+    return float(min(value, LONGEST_RETRY_AFTER))
 
 
 def read_response(stdout: bytes, *, overflowed: bool) -> Response | ProtocolError:
@@ -200,6 +213,7 @@ def read_response(stdout: bytes, *, overflowed: bool) -> Response | ProtocolErro
         result=document.get("result"),
         error=_text(document.get("error")),
         retry=retry is not False,
+        retry_after=_read_retry_after(document.get("retry_after")),
         events=events,
         state_updates=state_updates,
         logs=_logs(document.get("logs")),

@@ -14,7 +14,16 @@ from ductile.core.values.suggest import nearest
 from ductile.errors import Severity
 from ductile.model import STDERR_CAP, Ending, Json, Outcome
 
-KNOWN_KEYS = ("status", "result", "error", "retry", "events", "state_updates", "logs")
+KNOWN_KEYS = (
+    "status",
+    "result",
+    "error",
+    "retry",
+    "retry_after",
+    "events",
+    "state_updates",
+    "logs",
+)
 OFTEN_MEANT = {"state": "state_updates", "event": "events", "log": "logs", "message": "result"}
 MEANS_OK = frozenset({"success", "succeeded", "successful", "done", "completed", "pass", "true"})
 MEANS_ERROR = frozenset({"fail", "failed", "failure", "err", "false"})

@@ -11,6 +11,9 @@ from ductile.config import Loaded, Settings, bundled
 from ductile.config.models.plugin import PluginSettings
 from ductile.config.redact import redact_problems
 from ductile.core.alerts.rules import AlertRule
+from ductile.core.flow.keys import FlowKey, compile_key
+from ductile.core.flow.limits import Concurrency, OnFull, PluginLimits
+from ductile.core.flow.rates import Rate
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.judge import Rules
 from ductile.core.jobs.prepare import PluginPlan
@@ -249,7 +252,30 @@ def _tx_config(settings: Settings, router: Router) -> TxConfig:
         },
         notify=frozenset(name for name, plugin in plugins.items() if plugin.notify_on_complete),
         dedupe_ttl=settings.service.dedupe_ttl,
+        limits={
+            name: limits
+            for name, plugin in plugins.items()
+            if (limits := _limits(plugin)) is not None
+        },
     )
+
+
+def _limits(plugin: PluginSettings) -> PluginLimits | None:
+    own, rate = plugin.concurrency, plugin.rate
+    if own is None and rate is None:
+        return None
+    return PluginLimits(
+        None if own is None else Concurrency(own.limit, _key(own.key), OnFull(own.on_full)),
+        None if rate is None else Rate(rate.limit, rate.per, rate.burst, _key(rate.key)),
+    )
+
+
+def _key(text: str | None) -> FlowKey | None:
+    if text is None:
+        return None
+    key = compile_key(text)
+    assert isinstance(key, FlowKey), "the configuration's models have checked it"
+    return key
 
 
 def _workspaces(settings: Settings, router: Router) -> Workspaces:

@@ -154,6 +154,7 @@ class ConfigManager:
             serial=compiled.serial_schedules,
             known=compiled.known() if shared else compiled.claimable(),
             shared=shared,
+            tx_config=compiled.tx_config,
         )
         self._now = ConfigInForce(compiled, unready, policy)
 

@@ -85,6 +85,8 @@ class Effects:
     """Whether any number of queued jobs may have become ready."""
     waits: int = 0
     """Waits that began and that a time ends."""
+    opens_at: datetime | None = None
+    """When the first job may start that a rate limit or a closed lane holds."""
     drops: list[DedupeDrop] = field(default_factory=list)
     notices: list[StoredNotice] = field(default_factory=list)
 
@@ -92,7 +94,8 @@ class Effects:
         """Whether there is anything to report."""
         counts = self.ready or self.relays or self.deliveries or self.waits
         counts = counts or self.pauses or self.ready_any
-        return bool(counts or self.drops or self.notices) or self.retry_at is not None
+        times = self.retry_at is not None or self.opens_at is not None
+        return bool(counts or self.drops or self.notices) or times
 
     def merge(self, other: Effects) -> None:
         self.ready += other.ready
@@ -103,8 +106,14 @@ class Effects:
         self.waits += other.waits
         if other.retry_at is not None:
             self.add_retry(other.retry_at)
+        if other.opens_at is not None:
+            self.add_opening(other.opens_at)
         self.drops += other.drops
         self.notices += other.notices
+
+    def add_opening(self, moment: datetime) -> None:
+        if self.opens_at is None or moment < self.opens_at:
+            self.opens_at = moment
 
     def add_retry(self, moment: datetime) -> None:
         if self.retry_at is None or moment < self.retry_at:

@@ -48,6 +48,17 @@ SHARED: Mapping[str, str] = {
     ORDER BY created_at DESC, seq DESC LIMIT :limit""",
     # The condition of the indexes on jobs that ended otherwise, which are few.
     "without_success": "status <> 'queued' AND status <> 'running' AND status <> 'succeeded'",
+    # The conditions on a ready job `j`, apart from its place in the queue and its lane.
+    "may_run": """
+AND (j.command = 'init' OR 0 = :init_only)
+  AND (j.dedupe_key IS NULL OR NOT EXISTS (
+    SELECT 1 FROM job_queue r WHERE r.status = 'running' AND r.plugin = j.plugin
+      AND r.command = j.command AND r.dedupe_key = j.dedupe_key))
+  AND (j.schedule_id IS NULL OR j.schedule_id NOT IN (SELECT given.id FROM @given@)
+    OR NOT EXISTS (
+      SELECT 1 FROM job_queue r WHERE r.plugin = j.plugin AND r.schedule_id = j.schedule_id
+        AND r.status IN ('queued', 'running') AND (r.status = 'running' OR r.seq < j.seq)))
+  AND (j.pipeline = '' OR j.pipeline NOT IN (@paused@))""",
 }
 """Fragments that are the same on both engines."""
 

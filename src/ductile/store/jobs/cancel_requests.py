@@ -12,7 +12,10 @@ from ductile.store import notices
 from ductile.store.engines.api import StoredNotice, Tx
 
 REQUESTED = "job.cancel_requested"
-_REASONS = {why.value: why for why in (Cancellation.OPERATOR, Cancellation.SUPERSEDED)}
+_REASONS = {
+    why.value: why
+    for why in (Cancellation.OPERATOR, Cancellation.SUPERSEDED, Cancellation.DISPLACED)
+}
 
 
 @dataclass(frozen=True, slots=True)

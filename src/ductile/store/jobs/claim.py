@@ -12,11 +12,15 @@ import orjson
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
+from ductile.core.jobs.commands import INIT
 from ductile.model import Job, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
+from ductile.store.flow.gate import Gate, count_start, load_closed_lanes, load_gate
+from ductile.store.flow.lanes import find_startable
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs import read
+from ductile.store.tx_config import TxConfig
 
 MAX_SEQ = 2**63 - 1
 
@@ -39,6 +43,8 @@ class ClaimPolicy:
     """The plugins whose jobs may be claimed; None means all."""
     shared: bool = False
     """Whether other nodes use the same ledger."""
+    tx_config: TxConfig = field(default_factory=lambda: TxConfig(dedupe_ttl=0.0))
+    """Has the limits per plugin, and what follows from the end of a job that a limit skips."""
 
     def excludes(self, plugin: str) -> bool:
         """Whether this plugin's jobs must not be claimed."""
@@ -72,6 +78,10 @@ class _Head:
     plugin: str
     alone: bool
     """Whether each start of this plugin has to be decided separately."""
+    job_id: str | None = None
+    """The job, if the plugin has limits; otherwise it is found when it is started."""
+    lane: str = ""
+    gate: Gate | None = None
 
 
 def claim(
@@ -105,8 +115,11 @@ def _start_next(
             return _start_run(tx, policy, head.plugin, run, now)
         if not run and not workers:
             return []
-        # None if other nodes have claimed all jobs of this plugin.
-        started = _start_first(tx, policy, head.plugin, pauses, now)
+        if head.job_id is not None:
+            started = _start_in_lane(tx, policy, head, head.job_id, now)
+        else:
+            # None if other nodes have claimed all jobs of this plugin.
+            started = _start_first(tx, policy, head.plugin, pauses, now)
         if started is not None:
             return [started]
     return []
@@ -119,12 +132,19 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
     pauses = load_pauses(tx, now) if rows and rows[0][4] else NO_PAUSES
     if pauses.system is not None:
         return [], pauses
+    closed = load_closed_lanes(tx, now) if rows and rows[0][5] else {}
+    parked = {row[0] for row in rows if row[2] is None}
+    limited = parked | policy.tx_config.limits.keys() | closed.keys()
     heads: list[_Head] = []
-    for plugin, running, seq, has_key, _ in rows:
-        if policy.excludes(plugin) or plugin in pauses.plugins:
+    for plugin, running, seq, has_key, *_ in rows:
+        if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in parked):
             continue
         cap = policy.caps.get(plugin)
         if cap is not None and not _is_below_cap(tx, plugin, running, cap):
+            continue
+        if plugin in limited:
+            head = _find_limited(tx, policy, plugin, pauses, now, has_closed=plugin in closed)
+            heads += [] if head is None else [head]
             continue
         is_plain = plugin not in policy.init_only and plugin not in policy.serial
         if is_plain and not has_key and not pauses.pipelines:
@@ -135,6 +155,29 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
         if row is not None:
             heads.append(_Head(row[0], plugin, alone=True))
     return sorted(heads, key=attrgetter("seq")), pauses
+
+
+def _find_limited(
+    tx: Tx, policy: ClaimPolicy, plugin: str, pauses: Pauses, now: datetime, *, has_closed: bool
+) -> _Head | None:
+    """The head of a plugin with limits per key, which are checked while no other node claims."""
+    tx.hold("plugin", plugin, wait=True)
+    limits = policy.tx_config.limits.get(plugin)
+    gate = load_gate(tx, plugin, limits, now, closed=has_closed)
+    conditions = policy.first_ready_values(plugin, pauses)
+    job = find_startable(tx, plugin, gate, conditions, policy.tx_config)
+    if job is None:
+        return None
+    return _Head(job.seq, plugin, alone=True, job_id=job.id, lane=job.lane, gate=gate)
+
+
+def _start_in_lane(
+    tx: Tx, policy: ClaimPolicy, head: _Head, job_id: str, now: datetime
+) -> ClaimedJob | None:
+    started = start_job(tx, policy, job_id, now)
+    if started is not None and head.gate is not None and started.job.command != INIT:
+        count_start(tx, head.plugin, head.lane, head.gate)
+    return started
 
 
 def _list_run(

@@ -47,6 +47,7 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         now=to_text(now),
         snapshot_id=tx_config.snapshot_id,
     )
+    set_lane(tx, id, new.plugin, new.command, new.payload, tx_config)
     tx.effects.ready += 1
     fields = {
         "job_id": id,
@@ -57,6 +58,12 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
     }
     notices.post(tx, Notice("jobs", "job.queued", fields), now, job_id=id, plugin=new.plugin)
     return Enqueued(id, JobStatus.QUEUED)
+
+
+def set_lane(tx: Tx, id: str, plugin: str, command: str, column: Json, tx_config: TxConfig) -> None:
+    """Store the keys of a new job's limits; most plugins have none, and cost no statement."""
+    if lane := tx_config.lane(plugin, command, column):
+        tx.run("set_lane", id=id, lane=lane)
 
 
 def set_submitter(tx: Tx, job_ids: Iterable[str], submitter: str) -> None:

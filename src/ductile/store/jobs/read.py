@@ -70,6 +70,8 @@ def describe_job(tx: Tx, job_id: str) -> dict[str, Any] | None:
     if not rows and not attempts:
         return None
     job = rows[0] if rows else _job_of_log(job_id, attempts[-1])
+    for internal in ("lane", "parked"):
+        job.pop(internal, None)
     job["payload"] = _parse_document(job.get("payload"))
     if job.get("next_retry_at") == NEVER:
         job["next_retry_at"] = None

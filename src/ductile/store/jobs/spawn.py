@@ -211,6 +211,7 @@ class _IntentWriter:
         )
         if not added:
             return
+        enqueue.set_lane(self._tx, job_id, intent.plugin, intent.command, column, self._tx_config)
         self.spawned.job_ids.append(job_id)
         if intent.dead is not None:
             self.spawned.over_limit.append((job_id, intent.dead))

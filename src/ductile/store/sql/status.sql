@@ -13,9 +13,14 @@ SELECT plugin, schedule_id, id FROM job_queue
 WHERE schedule_id IS NOT NULL AND status IN ('queued', 'running') ORDER BY seq LIMIT :limit;
 
 -- name: ready_by_plugin
--- Ready jobs, by the index of the claim only.
-SELECT plugin, count(*) AS jobs FROM job_queue
-WHERE status = 'queued' AND next_retry_at IS NULL GROUP BY plugin ORDER BY count(*) DESC, plugin;
+-- Ready jobs, by the indexes of the claim only.
+SELECT plugin, CAST(sum(part) AS @big@) AS jobs FROM (
+  SELECT plugin, count(*) AS part FROM job_queue
+  WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0 GROUP BY plugin
+  UNION ALL
+  SELECT plugin, count(*) AS part FROM job_queue
+  WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1 GROUP BY plugin) AS counted
+GROUP BY plugin ORDER BY sum(part) DESC, plugin;
 
 -- name: retries_waiting
 SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL
@@ -72,8 +77,12 @@ FROM known JOIN job_log l
 ORDER BY l.plugin;
 
 -- name: queue_depth
--- Ready jobs and those that wait for a retry: each has an index, all queued jobs together have none.
-SELECT (SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL)
+-- Ready jobs, those that a limit holds, and those that wait for a retry: each has an index, all
+-- queued jobs together have none.
+SELECT (SELECT count(*) FROM job_queue
+        WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
+     + (SELECT count(*) FROM job_queue
+        WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1)
      + (SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL);
 
 -- name: running_count

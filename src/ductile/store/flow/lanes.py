@@ -1,0 +1,142 @@
+"""The first job of a plugin with limits that may start.
+
+A claim reads the queue in its order. Jobs whose lane is full or closed are parked: they leave the
+index of the queue's order and are found by their lane from then on, so that no claim reads them
+again. Nothing has to release them: the first job of each parked lane is a candidate of every
+claim, and the running jobs are counted each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import orjson
+
+from ductile._fast_dataclass import dataclass
+from ductile.clock import Ids, to_text
+from ductile.core.flow.limits import OnFull, parse_lane
+from ductile.model import Cancellation, JobStatus
+from ductile.store.engines.api import Tx
+from ductile.store.flow.gate import Gate
+from ductile.store.jobs import cancel_requests, close, read
+from ductile.store.tx_config import TxConfig
+
+BATCH = 128
+"""Jobs that are read, and parked if they are held, at once."""
+MOST_BATCHES = 8
+"""Batches per claim: a backlog that is met for the first time is parked in several claims."""
+MOST_SUPERSEDED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    seq: int
+    id: str
+    lane: str
+    command: str
+
+
+def find_startable(
+    tx: Tx, plugin: str, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
+) -> QueuedJob | None:
+    """The oldest job of the plugin that may start; held jobs before it are parked.
+
+    `conditions` are the values of the fragment `may_run`.
+    """
+    candidates = [_first_in_order(tx, gate, conditions, tx_config)]
+    for (lane,) in tx.all("parked_lanes", plugin=plugin):
+        # The command is not known yet; `init` jobs are never parked.
+        if not _is_held(tx, gate, lane, ""):
+            row = tx.one("first_parked", lane=lane, **conditions)
+            candidates.append(None if row is None else QueuedJob(*row))
+    return min((job for job in candidates if job is not None), key=_position, default=None)
+
+
+def _position(job: QueuedJob) -> int:
+    return job.seq
+
+
+def _is_held(tx: Tx, gate: Gate, lane: str, command: str) -> bool:
+    if gate.is_full(lane, command):
+        return True
+    opens_at = gate.opens_at(lane, command)
+    if opens_at is None:
+        return False
+    tx.effects.add_opening(opens_at)
+    return True
+
+
+def _first_in_order(
+    tx: Tx, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
+) -> QueuedJob | None:
+    for _ in range(MOST_BATCHES):
+        jobs = [QueuedJob(*row) for row in tx.all("first_ready_lanes", limit=BATCH, **conditions)]
+        place = 0
+        while place < len(jobs) and _is_held(tx, gate, jobs[place].lane, jobs[place].command):
+            place += 1
+        _park(tx, jobs[:place], gate, tx_config)
+        if place < len(jobs):
+            return jobs[place]
+        if len(jobs) < BATCH:
+            return None
+    # The rest of the backlog is read by the next claim, which must not wait for an event.
+    tx.effects.ready += 1
+    return None
+
+
+def _park(tx: Tx, jobs: Sequence[QueuedJob], gate: Gate, tx_config: TxConfig) -> None:
+    """Take held jobs out of the queue's order, and do what `on_full` says."""
+    if not jobs:
+        return
+    tx.run("park_jobs", ids=orjson.dumps([job.id for job in jobs]).decode())
+    concurrency = gate.limits.concurrency
+    if concurrency is None or concurrency.on_full is OnFull.QUEUE:
+        return
+    full = [job for job in jobs if gate.is_full(job.lane, job.command)]
+    if concurrency.on_full is OnFull.SKIP:
+        for job in full:
+            key = parse_lane(job.lane).concurrency_key
+            reason = (
+                f"{gate.running.get(key, 0)} of {concurrency.limit} jobs with the key {key!r} "
+                "are running (concurrency, on_full: skip)"
+            )
+            _end(tx, job.id, reason, gate.now, tx_config)
+    else:
+        newest = {job.lane: job for job in full}
+        for job in newest.values():
+            _displace_older(tx, job, gate, tx_config)
+
+
+def _displace_older(tx: Tx, job: QueuedJob, gate: Gate, tx_config: TxConfig) -> None:
+    """Cancel the running jobs of the key, and skip its queued jobs before this one."""
+    loaded = read.load_job(tx, job.id)
+    if loaded is None:
+        return
+    key = parse_lane(job.lane).concurrency_key
+    for lane, *columns in tx.all("running_of_lane", plugin=loaded.plugin):
+        if parse_lane(lane).concurrency_key == key:
+            running = read.parse_job(columns)
+            cancel_requests.request_cancel(tx, running, Cancellation.DISPLACED, gate.now)
+    older = tx.all(
+        "queued_of_lane",
+        plugin=loaded.plugin,
+        lane=job.lane,
+        before=job.seq,
+        limit=MOST_SUPERSEDED,
+    )
+    for row in older:
+        reason = f"superseded by job {job.id} with the same key (concurrency, on_full: cancel)"
+        _end(tx, read.parse_job(row).id, reason, gate.now, tx_config)
+
+
+def _end(tx: Tx, job_id: str, reason: str, now: datetime, tx_config: TxConfig) -> None:
+    job = read.load_job(tx, job_id)
+    if job is None:
+        return
+    # Ids of what follows from its end. The time is part of them, because an operator may retry
+    # the job, and it may end in the same way again.
+    seed = hashlib.blake2b(f"{job_id}{to_text(now)}".encode(), digest_size=6).hexdigest()
+    ids = Ids(f"{job_id[:-12]}{seed}")
+    close.end_queued(tx, job, JobStatus.SKIPPED, reason, now, tx_config, ids)

@@ -1,0 +1,88 @@
+"""Limits in a running gateway: what they hold, and what names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.engine.site import OK, Site
+
+
+def prepare(site: Site, script: str, **settings: Any) -> None:
+    site.settings["service"]["max_workers"] = 4
+    site.plugin("sync", script)
+    site.settings["plugins"]["sync"] = settings
+
+
+def put(served: Any, account: str) -> str:
+    body = {"payload": {"account": account}}
+    return str(served.post("/plugin/sync/poll", body).json["job_id"])
+
+
+def reason_for(served: Any, job_id: str) -> str:
+    why = served.get(f"/job/{job_id}/why").json["why"]
+    (found,) = [line for line in why if line.startswith("It is queued: ")]
+    (row,) = [row for row in served.get("/queue").json["jobs"] if row["job_id"] == job_id]
+    assert found == f"It is queued: {row['waits_for']}."
+    return str(row["waits_for"])
+
+
+def test_one_sync_per_account(site: Site, serve) -> None:
+    gate = site.gate()
+    prepare(site, gate.script() + OK, concurrency={"key": "{payload.account}"})
+    served = serve()
+    first, second, other = put(served, "a"), put(served, "a"), put(served, "b")
+    gate.arrived()
+    gate.arrived()
+    reason = "plugin sync runs 1 of 1 jobs with the key 'a' (concurrency)"
+    assert reason_for(served, second) == reason
+    gate.open(3)
+    for id in (first, other, second):
+        assert served.running.ended(id)["status"] == "succeeded"
+
+
+def test_rate_limit_names_the_next_start_and_wakes_the_dispatcher(site: Site, serve) -> None:
+    prepare(site, OK, rate={"limit": 2, "per": "1s"})
+    served = serve()
+    first, second = put(served, "a"), put(served, "a")
+    served.running.ended(first)
+    job = served.get(f"/job/{second}").json
+    if job["status"] == "queued":
+        assert "the rate limit of 2 per 1s of plugin sync allows the next start at" in str(
+            job["waits_for"]
+        )
+    served.running.ended(second)
+
+
+def test_retry_after_closes_the_plugin_and_delays_the_retry(site: Site, serve) -> None:
+    answer = '{"status": "error", "error": "busy", "retry_after": 3600}'
+    prepare(site, f"echo '{answer}'\n")
+    served = serve()
+    first = put(served, "a")
+    served.running.tried(first)
+    second = put(served, "b")
+    job = served.get(f"/job/{first}").json
+    assert job["next_retry_at"] is not None
+    reason = reason_for(served, second)
+    assert reason.startswith("plugin sync asked to start no job before ")
+    assert reason.endswith("(retry_after)")
+
+
+def test_newer_job_cancels_the_running_one(site: Site, serve) -> None:
+    gate = site.gate()
+    prepare(
+        site,
+        gate.script() + OK,
+        concurrency={"key": "{payload.account}", "on_full": "cancel"},
+    )
+    served = serve()
+    first = put(served, "a")
+    gate.arrived()
+    second = put(served, "a")
+    ended = served.running.ended(first)
+    assert (ended["status"], ended["last_error"]) == (
+        "dead",
+        "superseded by a newer job with the same key",
+    )
+    gate.arrived()
+    gate.open(1)
+    assert served.running.ended(second)["status"] == "succeeded"

@@ -1,0 +1,145 @@
+"""Limits per key: at most so many run, and one blocked key never delays another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ductile.core.flow.limits import NO_LIMITS, PluginLimits
+from ductile.model import Ending, Outcome
+from ductile.store.engines.api import Ledger
+from ductile.store.flow.lanes import BATCH
+from ductile.store.jobs.cancel_requests import REQUESTED
+from tests.conftest import CountingEntropy, FakeClock
+from tests.store.flow.harness import LimitedQueue, limited
+
+Make = Callable[[PluginLimits], LimitedQueue]
+
+
+@pytest.fixture
+def make(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Make:
+    return lambda limits: LimitedQueue(ledger, clock, entropy, limits)
+
+
+def test_one_job_per_key_runs(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put(account) for account in "aabab"]
+    started = q.take(8, 8)
+    assert [one.job.id for one in started] == [ids[0], ids[2]]
+    assert q.take_ids(8, 8) == []
+    q.end(started[0])
+    assert q.take_ids(8) == [ids[1]]
+    q.end(started[1])
+    assert q.take_ids(8) == [ids[4]]
+
+
+def test_limit_above_one(make: Make) -> None:
+    q = make(limited(2))
+    ids = [q.put(account) for account in "aaab"]
+    assert q.take_ids(8) == [ids[0], ids[1], ids[3]]
+
+
+def test_jobs_without_the_value_share_one_key(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put(""), q.put(""), q.put("b")]
+    assert q.take_ids(8) == [ids[0], ids[2]]
+
+
+def test_other_plugins_are_not_limited(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put("a"), q.put("a"), q.put("a", plugin="other"), q.put("a", plugin="other")]
+    assert q.take_ids(8) == [ids[0], ids[2], ids[3]]
+
+
+def test_order_of_the_queue_is_kept_over_parked_jobs(make: Make) -> None:
+    q = make(limited())
+    first = q.put("a")
+    running = q.take()[0]
+    older, younger = q.put("a"), q.put("b")
+    assert q.take_ids(0, 1) == [], "jobs with limits are not prefetched"
+    assert running.job.id == first
+    q.end(running)
+    assert q.take_ids(1) == [older]
+    assert q.take_ids(1) == [younger]
+
+
+def test_backlog_larger_than_a_claim_reads_does_not_hide_other_keys(make: Make) -> None:
+    q = make(limited())
+    for _ in range(9 * BATCH):
+        q.put("a")
+    other = q.put("b")
+    found = q.take_ids(2)
+    if len(found) == 1:
+        assert any(effects.ready for effects in q.effects), "the next claim is due at once"
+        found += q.take_ids(1)
+    assert other in found
+    assert len(found) == 2
+
+
+def test_raised_limit_starts_parked_jobs(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put("a") for _ in range(4)]
+    assert q.take_ids(8) == ids[:1]
+    q.limits = limited(3)
+    assert q.take_ids(8) == ids[1:3]
+
+
+def test_removed_limit_starts_parked_jobs(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put("a") for _ in range(4)]
+    assert q.take_ids(8) == ids[:1]
+    q.limits = NO_LIMITS
+    assert q.take_ids(8) == ids[1:]
+
+
+def test_jobs_enqueued_before_the_limit_share_one_key(make: Make) -> None:
+    q = make(NO_LIMITS)
+    ids = [q.put("a"), q.put("b")]
+    q.limits = limited()
+    assert q.take_ids(8) == ids[:1]
+
+
+def test_retry_counts_as_a_further_start_of_its_key(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put("a"), q.put("a")]
+    (running,) = q.take(8)
+    q.end(running, Outcome(Ending.LOST))
+    (second,) = q.take(8)
+    assert second.job.id == ids[1]
+    assert q.take_ids(8) == []
+
+
+def test_init_is_not_limited(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put(""), q.put("", command="init")]
+    assert q.take_ids(8) == ids
+
+
+def test_skip_ends_the_new_job_with_a_reason(make: Make) -> None:
+    q = make(limited(on_full="skip"))
+    ids = [q.put(account) for account in "aab"]
+    assert q.take_ids(8) == [ids[0], ids[2]]
+    status, reason = q.status(ids[1])
+    assert status == "skipped"
+    assert reason == "1 of 1 jobs with the key 'a' are running (concurrency, on_full: skip)"
+
+
+def test_cancel_ends_the_older_jobs(make: Make) -> None:
+    q = make(limited(on_full="cancel"))
+    first = q.put("a")
+    (running,) = q.take(8)
+    second, third = q.put("a"), q.put("a")
+    assert q.take_ids(8) == []
+    requested = [n for e in q.effects for n in e.notices if n.type == REQUESTED]
+    assert [notice.job_id for notice in requested] == [first]
+    assert q.take_ids(8) == []
+    requested = [n for e in q.effects for n in e.notices if n.type == REQUESTED]
+    assert len(requested) == 1, "each running job is asked once per newer job"
+    status, reason = q.status(second)
+    assert (status, reason) == (
+        "skipped",
+        f"superseded by job {third} with the same key (concurrency, on_full: cancel)",
+    )
+    q.end(running)
+    assert q.take_ids(8) == [third]
