@@ -35,6 +35,7 @@ api:
 plugins:
   slow: {{schedules: [{{id: nightly, cron: "30 2 * * *"}}]}}
   quick: {{}}
+  copy: {{}}
   broken: {{retry: {{max_attempts: 1}}}}
 pipelines:
   - name: photos
@@ -58,6 +59,11 @@ echo "::progress 33 first third" >&2
 sleep 3
 echo "line 2 of <b>bold</b>" >&2
 echo "line 3 of <b>bold</b>" >&2
+echo '{"status": "ok", "result": "done"}'
+""",
+    "copy": """
+echo "::progress 40 copying" >&2
+sleep 12
 echo '{"status": "ok", "result": "done"}'
 """,
     "quick": """

@@ -90,6 +90,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
     [
         "log-in",
         "watch-job",
+        "progress",
         "retry-job",
         "bulk-action",
         "pause-schedule",

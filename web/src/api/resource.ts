@@ -71,6 +71,22 @@ export function useResource<T>(
   };
 }
 
+/** Time between two looks at the progress of running jobs, which has no events. */
+const PROGRESS_MS = 5000;
+
+/** Calls `refetch` from time to time while `isActive` and the page is visible. */
+export function useRefresh(isActive: boolean, refetch: () => void): void {
+  const latest = useRef(refetch);
+  latest.current = refetch;
+  useEffect(() => {
+    if (!isActive) return;
+    const timer = setInterval(() => {
+      if (!document.hidden) latest.current();
+    }, PROGRESS_MS);
+    return () => clearInterval(timer);
+  }, [isActive]);
+}
+
 /** Runs a request at once, and again at most once per interval if requested meanwhile. */
 class Throttle {
   private readonly abort = new AbortController();

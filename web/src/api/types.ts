@@ -75,6 +75,8 @@ export interface RunningJob {
   command: string;
   attempt: number;
   started_at: string | null;
+  /** Only of a job that reports it. */
+  progress?: Progress;
 }
 
 export interface RecentFailure {

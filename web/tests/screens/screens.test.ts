@@ -17,6 +17,7 @@ import { describeStart, groupHandlers } from '../../src/screens/pipelines/handle
 import { shapeOf } from '../../src/screens/pipelines/pipeline-graph';
 import { groupSamples, percentile } from '../../src/screens/plugins/statistics';
 import { graphOf, timelineOf } from '../../src/screens/runs/run-steps';
+import { describePlan } from '../../src/screens/webhooks/bulk';
 
 describe('addCounts', () => {
   it('adds the counts of each name by status', () => {
@@ -178,6 +179,40 @@ describe('graphs', () => {
 
   it('has no row in the timeline for a step without a job', () => {
     expect(timelineOf([runStep('a', 'not_run', null)])).toEqual([]);
+  });
+
+  it('shows every attempt where the jobs are known', () => {
+    const at = (second: number) => `2026-11-16T18:00:0${second}Z`;
+    const attempt = (number: number, status: string, from: number) => ({
+      attempt: number,
+      status,
+      started_at: at(from),
+      completed_at: at(from + 1),
+      duration_ms: 1000,
+    });
+    const step = { ...runStep('a', 'succeeded', 'job-a'), created_at: at(0), started_at: at(4) };
+    const job = {
+      job_id: 'job-a',
+      status: 'succeeded',
+      created_at: at(0),
+      attempts: [attempt(1, 'failed', 1), attempt(2, 'succeeded', 4)],
+    } as TreeNode;
+    const [row] = timelineOf([step], [job]);
+    expect(row?.spans.map(({ status, from, to }) => [status, from, to])).toEqual([
+      ['waiting', at(0), at(1)],
+      ['failed', at(1), at(2)],
+      ['waiting', at(2), at(4)],
+      ['succeeded', at(4), at(5)],
+    ]);
+    expect(row?.spans[2]?.label).toBe('waited 2.0 s');
+  });
+});
+
+describe('describePlan', () => {
+  it('names what is touched, and that there is more', () => {
+    expect(describePlan({ count: 2, more: false, deliveries: [7, 9] })).toBe('7, 9');
+    const relays = Array.from({ length: 30 }, (_, index) => `r${index}`);
+    expect(describePlan({ count: 30, more: true, relays })).toMatch(/r19 … There are more/);
   });
 });
 

@@ -1,10 +1,11 @@
 // The first question is whether anything needs the operator; the rest follows.
 
-import { ofTopics, useResource } from '../../api/resource';
+import { ofTopics, useRefresh, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Overview } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { Page, Section } from '../../components/page';
+import { ProgressBar } from '../../components/progress-bar';
 import { Empty, Failure, Loading } from '../../components/states';
 import { Elapsed, Time } from '../../components/time';
 import { describeRule } from '../../format/cron';
@@ -19,6 +20,7 @@ import { useAttention } from './use-attention';
 export function Home() {
   const ofJobs = ofTopics('jobs', 'breakers');
   const overview = useResource<Overview>(can('system:ro') ? '/system/overview' : null, ofJobs);
+  useRefresh((overview.data?.running.length ?? 0) > 0, overview.refetch);
   const pauses = usePauses();
   const items = useAttention(overview.data, pauses.data);
   return (
@@ -102,12 +104,13 @@ function Running({ overview }: { overview: Overview }) {
     <Section title="Running now">
       {overview.running.length ? (
         <ul class="list">
-          {overview.running.map(({ job_id, plugin, command, started_at, attempt }) => (
+          {overview.running.map(({ job_id, plugin, command, started_at, attempt, progress }) => (
             <li key={job_id} data-row>
               <Link to={`/jobs/${job_id}`}>
                 {plugin}.{command}
               </Link>
               {attempt > 1 && <span class="muted">attempt {attempt}</span>}
+              {progress && <ProgressBar progress={progress} />}
               <span class="list-end">
                 <Elapsed from={started_at} />
               </span>

@@ -6,8 +6,9 @@ import type { JobTree, TreeNode } from '../../api/types';
 import { LazyGraph } from '../../components/lazy-views';
 import { Section } from '../../components/page';
 import { Loaded } from '../../components/states';
-import { Timeline, type TimelineRow, type TimelineSpan } from '../../components/timeline';
+import { Timeline, type TimelineRow } from '../../components/timeline';
 import { formatDuration } from '../../format/duration';
+import { attemptSpans } from './attempt-spans';
 
 export function JobRun({ jobId }: { jobId: string }) {
   const tree = useResource<JobTree>(`${path('job', jobId, 'tree')}?flat=true`, ofTopics('jobs'));
@@ -67,29 +68,10 @@ function branchEnds(jobs: TreeNode[], join: TreeNode): string[] {
 }
 
 function rowOf(job: TreeNode): TimelineRow {
-  const spans: TimelineSpan[] = [];
-  let waitedFrom = job.created_at;
-  for (const { attempt, status, started_at, completed_at, duration_ms } of job.attempts) {
-    if (!started_at) continue;
-    spans.push({ from: waitedFrom, to: started_at, status: 'waiting', label: 'waited' });
-    spans.push({
-      from: started_at,
-      to: completed_at,
-      status,
-      label: `attempt ${attempt}: ${status}, ${formatDuration(duration_ms)}`,
-    });
-    waitedFrom = completed_at;
-  }
-  if (job.status === 'running' && job.started_at) {
-    spans.push({ from: waitedFrom, to: job.started_at, status: 'waiting', label: 'waited' });
-    spans.push({ from: job.started_at, to: null, status: 'running', label: 'running' });
-  } else if (job.status === 'queued') {
-    spans.push({ from: waitedFrom, to: null, status: 'waiting', label: 'waiting' });
-  }
   return {
     id: job.job_id,
     title: job.step || `${job.plugin}.${job.command}`,
     href: `/jobs/${job.job_id}`,
-    spans,
+    spans: attemptSpans(job),
   };
 }

@@ -1,10 +1,11 @@
 import { withQuery } from '../../api/client';
-import { ofTopics, useResource } from '../../api/resource';
+import { ofTopics, useRefresh, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { JobPage, JobSummary, Pipelines, Plugins } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { Filters, SelectFilter, TextFilter } from '../../components/filters';
 import { Page } from '../../components/page';
+import { ProgressBar } from '../../components/progress-bar';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Elapsed, Time } from '../../components/time';
@@ -85,7 +86,7 @@ function JobState({ job }: { job: JobSummary }) {
           {attempt}/{max_attempts}
         </span>
       )}
-      {progress && <span class="muted"> {progress.percent} %</span>}
+      {progress && <ProgressBar progress={progress} />}
     </>
   );
 }
@@ -100,6 +101,7 @@ export function Jobs() {
   const address = withQuery('/jobs', { ...filter, pipeline, since, limit: PAGE_SIZE, before });
   // An older page does not change by new jobs; its rows may still end.
   const page = useResource<JobPage>(address, ofTopics('jobs'));
+  useRefresh(page.data?.jobs.some(({ status }) => status === 'running') ?? false, page.refetch);
   const plugins = useResource<Plugins>('/plugins');
   const names = (plugins.data?.plugins ?? [])
     .filter(({ state }) => state !== 'available')

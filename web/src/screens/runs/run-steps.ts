@@ -1,9 +1,10 @@
 // The steps of a run as a graph and as rows of a timeline.
 
-import type { RunStep } from '../../api/types';
+import type { RunStep, TreeNode } from '../../api/types';
 import type { GraphEdge, GraphNode } from '../../components/graph';
 import type { TimelineRow, TimelineSpan } from '../../components/timeline';
 import { countOf, words } from '../../format/text';
+import { attemptSpans } from '../job/attempt-spans';
 
 /** The state of a step with several jobs is the one that needs attention most. */
 const URGENCY = ['dead', 'failed', 'timed_out', 'running', 'queued', 'waiting'];
@@ -36,16 +37,22 @@ function nodeOf(id: string, group: RunStep[]): GraphNode {
   };
 }
 
-export function timelineOf(steps: RunStep[]): TimelineRow[] {
+/** The attempts of `jobs` if they are known, otherwise the last attempt of each step. */
+export function timelineOf(steps: RunStep[], jobs: TreeNode[] = []): TimelineRow[] {
+  const nodes = new Map(jobs.map((job) => [job.job_id, job]));
   return steps.flatMap((step) => {
     const { created_at, started_at, completed_at, status, job_id } = step;
     if (!created_at || !job_id) return [];
+    const title = step.step;
+    const href = `/jobs/${job_id}`;
+    const node = nodes.get(job_id);
+    if (node?.attempts.length) return [{ id: job_id, title, href, spans: attemptSpans(node) }];
     const spans: TimelineSpan[] = [
       { from: created_at, to: started_at ?? completed_at, status: 'waiting', label: 'waited' },
     ];
     if (started_at) {
       spans.push({ from: started_at, to: completed_at, status, label: words(status) });
     }
-    return [{ id: job_id, title: step.step, href: `/jobs/${job_id}`, spans }];
+    return [{ id: job_id, title, href, spans }];
   });
 }

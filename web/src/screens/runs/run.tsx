@@ -3,7 +3,7 @@
 import { path, post } from '../../api/client';
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { PipelineRunDetail, RunStep } from '../../api/types';
+import type { JobTree, PipelineRunDetail, RunStep } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { ask } from '../../components/dialog';
 import { LazyGraph } from '../../components/lazy-views';
@@ -99,7 +99,7 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
         <LazyGraph label={`Graph of a run of ${run.pipeline}`} {...graphOf(run.steps)} />
       </Section>
       <Section title="Timeline">
-        <Timeline rows={timelineOf(run.steps)} />
+        <RunTimeline run={run} />
       </Section>
       <Section title="Steps">
         <Table
@@ -117,6 +117,15 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
       )}
     </>
   );
+}
+
+/** With every attempt of each step, from the tree of the run's jobs. */
+function RunTimeline({ run }: { run: PipelineRunDetail }) {
+  const tree = useResource<JobTree>(
+    run.root_job_id && `${path('job', run.root_job_id, 'tree')}?flat=true`,
+    ofTopics('jobs'),
+  );
+  return <Timeline rows={timelineOf(run.steps, tree.data?.jobs ?? [])} />;
 }
 
 interface RunActionsProps {

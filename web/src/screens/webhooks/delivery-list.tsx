@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 import { path, post, withQuery } from '../../api/client';
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { Deliveries, DeliveriesRetry, DeliveryDetail } from '../../api/types';
+import type { Deliveries, DeliveryDetail } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { ask, Dialog } from '../../components/dialog';
 import { Filters, SelectFilter, TextFilter } from '../../components/filters';
@@ -13,10 +13,10 @@ import { Details } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
-import { notify, report } from '../../components/toast';
+import { report } from '../../components/toast';
 import { PERIODS, sinceOf } from '../../format/period';
-import { countOf } from '../../format/text';
 import { queryValue, setQuery } from '../../router/router';
+import { runBulk } from './bulk';
 
 type Delivery = Deliveries['deliveries'][number];
 
@@ -124,11 +124,7 @@ export function DeliveryList() {
         <SelectFilter name="status" label="Status" options={STATES} />
         <SelectFilter name="period" label="Attempted" options={PERIODS} all="any time" />
         <TextFilter name="webhook_id" label="Webhook" placeholder="number" />
-        {can('agents:rw') && RETRIABLE.has(status) && (
-          <button type="button" onClick={() => retryAll(status, since, page.refetch)}>
-            Retry all …
-          </button>
-        )}
+        <BulkButtons status={status} since={since} onDone={page.refetch} />
         <button type="button" class="quiet" onClick={page.refetch}>
           Refresh
         </button>
@@ -163,27 +159,44 @@ export function DeliveryList() {
   );
 }
 
-async function retryAll(
-  status: string,
-  since: string | undefined,
-  onDone: () => void,
-): Promise<void> {
-  const send = (dryRun: boolean) =>
-    post<DeliveriesRetry>('/gateway/deliveries/retry', { status, since, dry_run: dryRun });
-  try {
-    const { count, deliveries } = await send(true);
-    const isSure = await ask({
-      title: `Retry ${countOf(count, 'delivery', 'deliveries')}?`,
-      text: `Each is sent again with the same id: ${deliveries.slice(0, 20).join(', ')}${count > 20 ? ' …' : ''}`,
-      confirm: 'Retry them',
-    });
-    if (isSure) {
-      await report(send(false), (result) => `${result.count} deliveries are attempted again.`);
-    }
-    onDone();
-  } catch (error) {
-    notify((error as Error).message, true);
-  }
+const NOUNS: [string, string] = ['delivery', 'deliveries'];
+
+interface BulkButtonsProps {
+  status: string;
+  since: string | undefined;
+  onDone: () => void;
+}
+
+/** Only with filters that the gateway applies too: nothing is touched that is not shown. */
+function BulkButtons({ status, since, onDone }: BulkButtonsProps) {
+  if (!can('agents:rw') || queryValue('webhook_id')) return null;
+  const retry = {
+    address: '/gateway/deliveries/retry',
+    body: { status, since },
+    verb: 'Retry',
+    nouns: NOUNS,
+    effect: 'Each is sent again with the same id:',
+  } as const;
+  const discard = {
+    address: '/gateway/deliveries/discard',
+    verb: 'Discard',
+    nouns: NOUNS,
+    effect: 'They are never sent, and this cannot be undone:',
+  } as const;
+  return (
+    <>
+      {RETRIABLE.has(status) && (
+        <button type="button" onClick={() => runBulk(retry, onDone)}>
+          Retry all …
+        </button>
+      )}
+      {status === 'dead' && !since && (
+        <button type="button" class="danger-quiet" onClick={() => runBulk(discard, onDone)}>
+          Discard all …
+        </button>
+      )}
+    </>
+  );
 }
 
 function DeliveryDialog({ id, onClose }: { id: number; onClose: () => void }) {

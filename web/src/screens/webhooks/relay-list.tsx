@@ -5,6 +5,7 @@ import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Relays } from '../../api/types';
 import { Badge } from '../../components/badge';
+import { ask } from '../../components/dialog';
 import { Filters, SelectFilter } from '../../components/filters';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
@@ -12,14 +13,39 @@ import { Time } from '../../components/time';
 import { report } from '../../components/toast';
 import { Link } from '../../router/link';
 import { queryValue } from '../../router/router';
+import { runBulk } from './bulk';
 
 type Relay = Relays['relays'][number];
 
+const NOUNS: [string, string] = ['event', 'events'];
+const RETRY_ALL = {
+  address: '/relays/retry',
+  verb: 'Retry',
+  nouns: NOUNS,
+  effect: 'Each is sent again with the same id:',
+} as const;
+const DISCARD_ALL = {
+  address: '/relays/discard',
+  verb: 'Discard',
+  nouns: NOUNS,
+  effect: 'They never reach the other gateway, and this cannot be undone:',
+} as const;
 const STATES = ['pending', 'delivered', 'failed', 'dead'];
 
 function columns(onDone: () => void): Column<Relay>[] {
   const retry = async (id: string) => {
     await report(post(path('relay', id, 'retry')), 'The event is sent again.');
+    onDone();
+  };
+  const discard = async (id: string) => {
+    const isSure = await ask({
+      title: 'Discard this event?',
+      text: 'It never reaches the other gateway. This cannot be undone.',
+      confirm: 'Discard it',
+      isDestructive: true,
+    });
+    if (!isSure) return;
+    await report(post(path('relay', id, 'discard')), 'The event is discarded.');
     onDone();
   };
   return [
@@ -49,9 +75,16 @@ function columns(onDone: () => void): Column<Relay>[] {
       cell: ({ id, status }) =>
         can('jobs:rw') &&
         (status === 'dead' || status === 'failed') && (
-          <button type="button" onClick={() => retry(id)}>
-            Retry
-          </button>
+          <span class="row-actions">
+            <button type="button" onClick={() => retry(id)}>
+              Retry
+            </button>
+            {status === 'dead' && (
+              <button type="button" class="danger-quiet" onClick={() => discard(id)}>
+                Discard …
+              </button>
+            )}
+          </span>
         ),
     },
   ];
@@ -66,6 +99,20 @@ export function RelayList() {
     <>
       <Filters>
         <SelectFilter name="status" label="Status" options={STATES} />
+        {can('jobs:rw') && queryValue('status') === 'dead' && (
+          <>
+            <button type="button" onClick={() => runBulk(RETRY_ALL, list.refetch)}>
+              Retry all …
+            </button>
+            <button
+              type="button"
+              class="danger-quiet"
+              onClick={() => runBulk(DISCARD_ALL, list.refetch)}
+            >
+              Discard all …
+            </button>
+          </>
+        )}
         <button type="button" class="quiet" onClick={list.refetch}>
           Refresh
         </button>
