@@ -127,6 +127,7 @@ export const TOPICS = [
   'breakers',
   'flow',
   'relay',
+  'alerts',
   'gateway:messages',
   'gateway:violations',
   'gateway:capabilities',

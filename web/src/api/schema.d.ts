@@ -1889,6 +1889,8 @@ export interface components {
             stopped_at: string | null;
             version: string;
             workers: number;
+            /** @description Equal for nodes that share `state.workspaces`; null if workspaces are local. */
+            workspaces: string | null;
         };
         /** @description The nodes that share the ledger, by name. */
         ClusterNodes: {
@@ -2382,7 +2384,7 @@ export interface components {
              * @description Jobs of this producer.
              * @enum {string}
              */
-            submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent";
+            submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent" | "alert";
         };
         /** @enum {string} */
         JobStatus: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "dead" | "skipped";
@@ -3173,6 +3175,8 @@ export interface components {
         };
         /** @description The state of the gateway, its ledger and its plugins. */
         Status: {
+            /** @description Decisions that pipelines wait for. */
+            approvals: number;
             boot: string;
             /** @description When the health commands of the plugins ran; null if they have not since the start. */
             health_checked_at: string | null;
@@ -3187,6 +3191,8 @@ export interface components {
             running_gateway: boolean;
             uptime_seconds: number;
             version: string;
+            /** @description All steps that wait for a decision, an event or a time; their jobs are queued. */
+            waits: number;
             workers: number;
         };
         /** @description A compiled step. */
@@ -3227,7 +3233,7 @@ export interface components {
             value: unknown;
         };
         /** @enum {string} */
-        SubmittedBy: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent";
+        SubmittedBy: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent" | "alert";
         /** @description A token of the ledger. */
         Token: {
             /** Format: date-time */
@@ -6702,7 +6708,7 @@ export interface operations {
                 /** @description Jobs in this state; `pending`, `ok` and `error` are accepted too. */
                 status?: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "dead" | "skipped";
                 /** @description Jobs of this producer. */
-                submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent";
+                submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent" | "alert";
                 /** @description Attempts that ended at this time or before. */
                 to?: string;
             };
@@ -7559,7 +7565,7 @@ export interface operations {
                 /** @description Jobs in this state; `pending`, `ok` and `error` are accepted too. */
                 status?: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "dead" | "skipped";
                 /** @description Jobs of this producer. */
-                submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent";
+                submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent" | "alert";
                 /** @description Jobs that were created before this time. */
                 until?: string;
             };
