@@ -64,6 +64,10 @@ def _named(kind: str, config: Path | None) -> Iterable[str]:
             f"{name}/{entry.id}"
             for name, plugin in settings.plugins.items()
             for entry in plugin.schedules
+        ] + [
+            f"pipeline:{pipeline.name}/{timed.id}"
+            for pipeline in settings.pipelines
+            for timed in pipeline.schedules
         ]
     return sorted({*settings.plugins, *_in_roots(settings)})
 

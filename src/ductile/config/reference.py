@@ -20,6 +20,7 @@ TITLES = {
     "plugins.<name>.schedules[]": "ScheduleSettings",
     "routes[]": "RouteSettings",
     "pipelines[]": "PipelineSettings",
+    "pipelines[].schedules[]": "PipelineScheduleSettings",
     "pipelines[].steps[]": "StepSettings",
     "pipelines[].steps[].relay": "RelaySettings",
     "pipelines[].steps[].wait": "WaitSettings",

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ductile.config.loader.nodes import Locations
 from ductile.config.models.http import HEALTH, ApiTokenSettings, EndpointSettings, TokenSettings
-from ductile.config.models.plugin import ScheduleSettings
+from ductile.config.models.plugin import PipelineScheduleSettings
 from ductile.config.models.relay import InstanceSettings, PeerSettings
 from ductile.config.models.settings import Settings
 from ductile.config.models.tokens import Scopes
@@ -160,9 +160,14 @@ class _Checker:
         self._warn(path, f"is short enough to be guessed ({found}); {needed}")
 
     def check_schedules(self, settings: Settings) -> None:
-        for plugin, entry in settings.plugins.items():
-            for index, schedule in enumerate(entry.schedules):
-                at: Path = ("plugins", plugin, "schedules", index)
+        groups: dict[Path, tuple[PipelineScheduleSettings, ...]] = {
+            ("plugins", plugin): entry.schedules for plugin, entry in settings.plugins.items()
+        }
+        for place, pipeline in enumerate(settings.pipelines):
+            groups["pipelines", place] = pipeline.schedules
+        for owner, entries in groups.items():
+            for index, schedule in enumerate(entries):
+                at: Path = (*owner, "schedules", index)
                 if schedule.catch_up not in _catch_up_words(schedule):
                     self._warn(
                         (*at, "catch_up"),
@@ -276,9 +281,11 @@ def _group_names(settings: Settings) -> Iterator[tuple[Path, str, list[str]]]:
     yield ("webhooks", "endpoints"), "path", [e.path for e in settings.webhooks.endpoints]
     for name, plugin in settings.plugins.items():
         yield ("plugins", name, "schedules"), "id", [item.id for item in plugin.schedules]
+    for index, pipeline in enumerate(settings.pipelines):
+        yield ("pipelines", index, "schedules"), "id", [item.id for item in pipeline.schedules]
 
 
-def _catch_up_words(schedule: ScheduleSettings) -> tuple[str, ...]:
+def _catch_up_words(schedule: PipelineScheduleSettings) -> tuple[str, ...]:
     """The values of `catch_up` that have an effect."""
     if schedule.every is not None:
         return ("skip", "run_once", "run_all")

@@ -53,10 +53,14 @@ _DECIDED_WITHIN = timedelta(minutes=1)
 
 
 def find(compiled: CompiledConfig, name: str) -> list[Schedule]:
-    """The entries of `plugin`, or the one of `plugin/id`."""
-    plugin, _, id = name.partition("/")
-    found = [
-        entry for entry in compiled.schedules if entry.plugin == plugin and id in ("", entry.id)
+    """The entries of `plugin` or `pipeline:NAME`, or the one of `plugin/id`.
+
+    The name of a pipeline is enough if no plugin of this name has entries.
+    """
+    owner, _, id = name.partition("/")
+    entries = [entry for entry in compiled.schedules if id in ("", entry.id)]
+    found = [entry for entry in entries if entry.plugin == owner] or [
+        entry for entry in entries if entry.pipeline == owner
     ]
     if not found:
         known = ", ".join(sorted(_name(entry) for entry in compiled.schedules)) or "none"
@@ -86,8 +90,13 @@ class _History:
 
     def has_outstanding(self, schedule: Schedule) -> bool:
         """Whether a job of the entry is queued or running."""
+        if self._tx is None:
+            return False
+        if schedule.pipeline is not None:
+            of_run = {"pipeline": schedule.pipeline, "schedule_id": schedule.id}
+            return bool(self._tx.all("open_scheduled_runs", **of_run))
         key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
-        return self._tx is not None and bool(self._tx.all("entry_outstanding", **key))
+        return bool(self._tx.all("entry_outstanding", **key))
 
     def last_refusal(self, schedule: Schedule, anchors: Anchors) -> str | None:
         """Why the newest occurrence did not fire, if it is later than the last fire."""
@@ -101,10 +110,12 @@ class _History:
         fired = anchors.last_fired_at
         if reason is None or (fired is not None and from_text(decided_at) <= fired):
             return None
-        return f"its occurrence {slot} did not fire: {_describe_reason(reason)}"
+        return f"its occurrence {slot} did not fire: {_describe_reason(reason, schedule)}"
 
 
-def _describe_reason(reason: str) -> str:
+def _describe_reason(reason: str, schedule: Schedule) -> str:
+    if schedule.pipeline is not None and reason == Reason.RUNNING:
+        return "an earlier run of the pipeline had not ended"
     return WHY.get(Reason(reason), reason)
 
 
@@ -143,6 +154,7 @@ def _row(
         "plugin": schedule.plugin,
         "schedule": schedule.id,
         "command": schedule.command,
+        "pipeline": schedule.pipeline,
         "rule": described(schedule),
         "timezone": str(schedule.zone),
         "next_run": to_text(next_run) if next_run else None,
@@ -197,6 +209,8 @@ def _state(
         return "exhausted", "it fires once, and has fired"
     if anchors.paused:
         return "paused", "an operator paused it"
+    if schedule.pipeline is not None:
+        return "active", None
     if plugin not in compiled.plans:
         refusal = compiled.registry.refusal(plugin)
         return "refused", refusal.reason if refusal else "no such plugin"
@@ -282,7 +296,7 @@ def explain(
         return rows[-MOST_OCCURRENCES:], schedules.preview_entry(tx, schedule, now, now)
 
     rows, anchors = ledger.read(work)
-    explained = {row["slot"]: _explain_row(row) for row in rows}
+    explained = {row["slot"]: _explain_row(row, schedule) for row in rows}
     if anchors is not None:
         for slot in _undecided(schedule, anchors, since, now):
             explained.setdefault(
@@ -302,14 +316,14 @@ def explain(
 _BLANK = {"fired": False, "job_id": None, "status": None, "decided_at": None}
 
 
-def _explain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _explain_row(row: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
     return {
         "slot": row["slot"],
         "fired": row["job_id"] is not None,
         "job_id": row["job_id"],
         "status": row["status"],
         "reason": row["reason"],
-        "why": _describe_reason(row["reason"]) if row["reason"] else None,
+        "why": _describe_reason(row["reason"], schedule) if row["reason"] else None,
         "decided_at": row["created_at"],
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -15,11 +15,16 @@ from ductile.core.schedules import breaker as breakers_core
 from ductile.core.schedules import decide as core
 from ductile.core.schedules import history as entries
 from ductile.core.schedules.decide import Anchors, Fire, Hold, Reason, Run, Schedule
-from ductile.model import Cancellation, Job, JobStatus, NewJob, SubmittedBy
+from ductile.model import Cancellation, Event, Job, JobStatus, NewJob, SubmittedBy
 from ductile.store import breakers
 from ductile.store.engines.api import Row, Tx
-from ductile.store.jobs import cancel_requests, close, enqueue, read
+from ductile.store.jobs import cancel_requests, close, enqueue, read, runs
+from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
+
+UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
+MAX_CANCELLED = 2000
+"""Jobs of a run that a new run cancels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,11 @@ def fire_due(
             continue
         if verdict.cancel_outstanding:
             _cancel_outstanding(tx, schedule, tx_config, ids, now)
-        _enqueue(tx, schedule, run, tx_config, job_id, now)
+        if schedule.pipeline is not None:
+            job_id = _start_pipeline(tx, schedule, schedule.pipeline, tx_config, ids, now)
+            tx.run("slot_started", slot=to_text(run.slot), job_id=job_id, **key)
+        else:
+            _enqueue(tx, schedule, run, tx_config, job_id, now)
         fired.append(job_id)
         anchors = core.fired(schedule, anchors, run.slot, now)
     _record_passed(tx, schedule, passed, now)
@@ -188,6 +197,9 @@ def _admit(
     job_id: str,
     now: datetime,
 ) -> Fire | Hold:
+    if schedule.pipeline is not None:
+        # The entry is locked, so that no other node starts a run of it meanwhile.
+        return core.admit_run(schedule, run, open_runs=len(_open_runs(tx, schedule)))
     key = {"plugin": schedule.plugin, "schedule_id": schedule.id}
     target = {"plugin": schedule.plugin, "command": schedule.command}
     # The lock also makes other nodes wait that would fire another entry of the same command.
@@ -222,12 +234,44 @@ def _enqueue(
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 
 
+def _start_pipeline(
+    tx: Tx, schedule: Schedule, pipeline: str, tx_config: TxConfig, ids: Ids, now: datetime
+) -> str:
+    """Start a run of the entry's pipeline; returns its first job, or the run if it has none yet."""
+    router, by = tx_config.router, SubmittedBy.SCHEDULER
+    kind = router.pipelines[pipeline].on or f"{by}.trigger"
+    event = Event(kind, schedule.payload, None, by.value, now, ids.next())
+    intent = router.start(pipeline, event, submitted_by=by)
+    assert intent is not None
+    spawned = close.write_intents(tx, (intent,), SpawnPoint(), tx_config, ids, now)
+    run_id = spawned.scope_ids[0]
+    tx.run("schedule_run", id=run_id, schedule_id=schedule.id)
+    return spawned.job_ids[0] if spawned.job_ids else run_id
+
+
+def _open_runs(tx: Tx, schedule: Schedule) -> list[str]:
+    key = {"pipeline": schedule.pipeline, "schedule_id": schedule.id}
+    return [id for (id,) in tx.all("open_scheduled_runs", **key)]
+
+
+def _outstanding_jobs(tx: Tx, schedule: Schedule) -> Iterator[Job]:
+    if schedule.pipeline is None:
+        for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
+            yield read.parse_job(row)
+        return
+    for run_id in _open_runs(tx, schedule):
+        for job_id in runs.list_job_ids(tx, run_id, UNFINISHED, MAX_CANCELLED):
+            # The end of one job may have ended others.
+            job = read.load_job(tx, job_id)
+            if job is not None and job.status in UNFINISHED:
+                yield job
+
+
 def _cancel_outstanding(
     tx: Tx, schedule: Schedule, tx_config: TxConfig, ids: Ids, now: datetime
 ) -> None:
     """End the entry's queued jobs, and ask the nodes that run the others to kill them."""
-    for row in tx.all("entry_jobs", plugin=schedule.plugin, schedule_id=schedule.id):
-        job: Job = read.parse_job(row)
+    for job in _outstanding_jobs(tx, schedule):
         if job.status is JobStatus.RUNNING:
             cancel_requests.request_cancel(tx, job, Cancellation.SUPERSEDED, now)
         else:

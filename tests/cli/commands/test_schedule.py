@@ -35,6 +35,37 @@ def timed(cli: CliRunner) -> CliRunner:
     return cli
 
 
+TIMED_PIPELINE = """\
+pipelines:
+  - name: tidy
+    schedules: [{id: often, every: 200ms, payload: {deep: true}}]
+    steps: [{id: clean, uses: hello.poll}]
+"""
+
+
+def test_a_schedule_starts_a_pipeline_and_can_be_paused(cli: CliRunner) -> None:
+    cli.write("config.yaml", CONFIG.partition("plugins:\n")[0] + TIMED_PIPELINE)
+    assert "no fire times" not in cli("schedule", "next", "tidy").out
+    with cli.gateway():
+        until(lambda: len(cli("pipeline", "runs", "tidy", "--json").json["runs"]) > 1)
+        paused = cli("schedule", "pause", "tidy/often", "--json").json
+        assert (paused["plugin"], paused["paused"]) == ("pipeline:tidy", True)
+        row = state_of(cli, "pipeline:tidy/often")
+        assert (row["pipeline"], row["state"]) == ("tidy", "paused")
+        [job] = cli("job", "list", "--pipeline", "tidy", "--limit", "1", "--json").json["jobs"]
+        assert (job["submitted_by"], job["step_path"]) == ("scheduler", "clean")
+        slots = cli("schedule", "explain", "pipeline:tidy", "--json").json["slots"]
+        assert [slot for slot in slots if slot["fired"]]
+        until(lambda: state_of(cli, "pipeline:tidy/often")["last_success"])
+
+
+def test_schedules_of_a_pipeline_are_checked(cli: CliRunner) -> None:
+    cli.write("config.yaml", TIMED_PIPELINE.replace("every: 200ms", "command: poll, every: 1m"))
+    checked = cli("config", "check")
+    assert checked.code == 78
+    assert "command" in checked.out + checked.err
+
+
 def state_of(timed: CliRunner, name: str) -> dict[str, object]:
     rows = timed("schedule", "list", "--json").json["schedules"]
     return {f"{row['plugin']}/{row['schedule']}": row for row in rows}[name]

@@ -90,6 +90,7 @@ EVERY_KEY: dict[str, Any] = {
             "execution_mode": "async",
             "timeout": "1s",
             "workspace": True,
+            "schedules": [{"id": "a", "cron": "0 7 * * *", "payload": {}}],
             "steps": [
                 {
                     "id": "a",

@@ -34,7 +34,7 @@ def _show_list(page: Json) -> None:
     output.print_table(
         ("schedule", "rule", "state", "next run", "last fire", "last success", "note"),
         [*map(_schedule_row, page["schedules"]), *map(_reminder_row, page["reminders"])],
-        empty="no schedules; define one under a plugin's `schedules:` in the config",
+        empty="no schedules; define one under `schedules:` of a plugin or pipeline in the config",
     )
 
 
@@ -175,9 +175,10 @@ def _show_pause(result: Json) -> None:
 
 
 def _find(api: GatewayApi, name: str) -> list[Any]:
-    plugin, _, id = name.partition("/")
-    rows = api.get("/scheduler/jobs")["schedules"]
-    return [row for row in rows if row["plugin"] == plugin and id in ("", row["schedule"])]
+    owner, _, id = name.partition("/")
+    rows = [row for row in api.get("/scheduler/jobs")["schedules"] if id in ("", row["schedule"])]
+    found = [row for row in rows if row["plugin"] == owner]
+    return found or [row for row in rows if row["pipeline"] == owner]
 
 
 def _find_one(api: GatewayApi, name: str) -> Json:

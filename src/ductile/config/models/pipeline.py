@@ -20,6 +20,7 @@ from ductile.config.models.fields import (
     Word,
     span,
 )
+from ductile.config.models.plugin import PipelineScheduleSettings
 
 KINDS = ("uses", "call", "steps", "split", "relay", "wait")
 WAITS = ("approval", "event", "until", "for")
@@ -173,7 +174,7 @@ class StepSettings(Section):
 
 
 class PipelineSettings(Section):
-    """Steps that an event starts; exactly one of `on` and `on-hook` is required."""
+    """Steps that an event or a schedule starts; `on`, `on-hook` or `schedules` is required."""
 
     name: Name = Field(description="Unique name of the pipeline.")
     on: Name | None = Field(default=None, description="Exact event type that starts it.")
@@ -199,6 +200,9 @@ class PipelineSettings(Section):
         default=None,
         description="Give its jobs a workspace; default: `service.workspaces`.",
     )
+    schedules: tuple[PipelineScheduleSettings, ...] = Field(
+        default=(), description="When it starts by itself."
+    )
     steps: tuple[StepSettings, ...] = Field(description="Steps, in order.")
     on_failure: tuple[StepSettings, ...] | None = Field(
         default=None, description="Steps that run once when a run has failed."
@@ -212,8 +216,9 @@ class PipelineSettings(Section):
 
     @classmethod
     def find_conflicts(cls, data: dict[str, Any]) -> Iterator[str]:
-        if ("on" in data) + ("on-hook" in data) + ("on_hook" in data) != 1:
-            yield "a pipeline needs exactly one of on and on-hook"
+        triggers = ("on" in data) + ("on-hook" in data) + ("on_hook" in data)
+        if triggers > 1 or (triggers == 0 and not data.get("schedules")):
+            yield "a pipeline needs exactly one of on and on-hook, or schedules"
         for key in ("steps", "on_failure", "on_success", "always"):
             if data.get(key) in ([], ()):
                 yield f"{key} must not be empty"

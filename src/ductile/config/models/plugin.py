@@ -143,10 +143,12 @@ Interval = Annotated[
 ]
 
 
-class ScheduleSettings(Section):
-    """When a command runs; exactly one of `every`, `cron`, `at` and `after` is required."""
+class PipelineScheduleSettings(Section):
+    """When a pipeline starts; exactly one of `every`, `cron`, `at` and `after` is required."""
 
-    id: Name = Field(default="default", description="Name of the schedule, unique per plugin.")
+    id: Name = Field(
+        default="default", description="Name of the schedule, unique per plugin or pipeline."
+    )
     every: Interval | None = Field(
         default=None,
         description="Interval in elapsed time; `monthly` is a calendar month.",
@@ -163,7 +165,6 @@ class ScheduleSettings(Section):
         description="Run once per start of the gateway, after this delay.",
         examples=["30s"],
     )
-    command: Name = Field(default=POLL, description="Command to run.")
     payload: OpaqueTable = Field(default_factory=dict, description="Payload of its jobs.")
     jitter: Seconds = span(
         "0s", "Shift each run randomly within this time, half before and half after."
@@ -204,6 +205,12 @@ class ScheduleSettings(Section):
         if len(set(self.not_on)) == 7:
             refuse("not_on excludes every day of the week; leave out at least one")
         return self
+
+
+class ScheduleSettings(PipelineScheduleSettings):
+    """When a command runs; exactly one of `every`, `cron`, `at` and `after` is required."""
+
+    command: Name = Field(default=POLL, description="Command to run.")
 
 
 class RetrySettings(Section):

@@ -243,8 +243,9 @@ class _Header:
             # It is one part of a path in the API: such a pipeline could not be started.
             allowed = ("a name without `/`, other than `.` and `..`",)
             self.report(("name",), "the name cannot be part of a URL", self.name, allowed)
-        if ("on" in self.raw) == ("on-hook" in self.raw):
-            self.report((), "a pipeline requires either on or on-hook")
+        triggers = ("on" in self.raw) + ("on-hook" in self.raw)
+        if triggers > 1 or (triggers == 0 and not self.raw.get("schedules")):
+            self.report((), "a pipeline requires either on or on-hook, or schedules")
         if self.hook is not None and self.hook not in HOOKS:
             self.report(("on-hook",), "no such hook", self.hook, HOOKS, nearest(self.hook, HOOKS))
         if self.hook and self.condition is not None and "context" in roots(self.condition):

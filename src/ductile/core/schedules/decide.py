@@ -70,6 +70,7 @@ __all__ = [
     "Run",
     "Schedule",
     "admit",
+    "admit_run",
     "due",
     "fired",
     "fired_before",
@@ -130,7 +131,8 @@ class Fire:
 class Hold:
     reason: Reason
     by_other_polls: bool = False
-    """Whether only polls of other producers are in the way, not the entry's own run."""
+    """Whether the run stays due: only polls of other producers are in the way, or a run of the
+    pipeline that it has to follow."""
 
 
 def due(schedule: Schedule, anchors: Anchors, now: datetime) -> Decision:
@@ -186,6 +188,18 @@ def admit(
     if counted < max_outstanding:
         return Fire(cancel_outstanding=cancels and own > 0)
     return Hold(Reason.RUNNING, by_other_polls=cancels or own == 0)
+
+
+def admit_run(schedule: Schedule, run: Run, *, open_runs: int) -> Fire | Hold:
+    """Whether a due run of a pipeline may start, given the entry's runs that have not ended.
+
+    With `if_running: queue` it stays due until the run before it has ended.
+    """
+    if run.catch_up or not open_runs:
+        return Fire()
+    if schedule.if_running is IfRunning.CANCEL:
+        return Fire(cancel_outstanding=True)
+    return Hold(Reason.RUNNING, by_other_polls=schedule.if_running is IfRunning.QUEUE)
 
 
 def fired(schedule: Schedule, anchors: Anchors, slot: datetime, now: datetime) -> Anchors:

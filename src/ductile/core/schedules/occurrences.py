@@ -91,7 +91,10 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
+    """One entry of a plugin or, with `pipeline`, of a pipeline."""
+
     plugin: str
+    """The plugin; of a pipeline's entry `pipeline:NAME`, which cannot be a plugin."""
     id: str
     rule: Every | Monthly | Cron | At | After
     zone: ZoneInfo
@@ -102,6 +105,8 @@ class Schedule:
     window: Window | None = None
     catch_up: CatchUp = CatchUp.SKIP
     if_running: IfRunning = IfRunning.SKIP
+    pipeline: str | None = None
+    """The pipeline that it starts instead of a command."""
 
     @property
     def one_shot(self) -> bool:

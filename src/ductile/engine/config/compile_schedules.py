@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from ductile.config import Loaded, Settings
-from ductile.config.models.plugin import ScheduleSettings
+from ductile.config.models.plugin import PipelineScheduleSettings, ScheduleSettings
 from ductile.config.models.units import format_duration
 from ductile.core.schedules.decide import (
     SHORTEST,
@@ -23,21 +24,37 @@ from ductile.core.schedules.decide import (
 from ductile.core.schedules.window import Window
 from ductile.errors import Path, Problem, Severity
 
+PIPELINE_PREFIX = "pipeline:"
+START = "start"
+"""What a pipeline's entry shows instead of a command."""
+
 
 def schedules_of(settings: Settings, local: ZoneInfo) -> tuple[Schedule, ...]:
-    """Every entry of every enabled plugin; without its own zone, in `local`."""
+    """Every entry of every enabled plugin and pipeline; without its own zone, in `local`."""
     return tuple(_all(settings, local))
 
 
 def past(loaded: Loaded, now: datetime) -> Iterator[Problem]:
     """A warning for each `at` in the past: perhaps the year is wrong."""
     message = "this moment is past: it fires at once, unless it has fired before"
-    for name, plugin in loaded.settings.plugins.items():
-        for index, entry in enumerate(plugin.schedules):
-            if plugin.enabled and entry.at is not None and entry.at < now:
-                path: Path = ("plugins", name, "schedules", index, "at")
+    for owner, entries in _groups(loaded.settings).items():
+        for index, entry in enumerate(entries):
+            if entry.at is not None and entry.at < now:
+                path: Path = (*owner, "schedules", index, "at")
                 place = loaded.locate(path)
                 yield Problem(message, path, *place, severity=Severity.WARNING)
+
+
+def _groups(settings: Settings) -> dict[Path, tuple[PipelineScheduleSettings, ...]]:
+    """The entries of enabled plugins and of pipelines, by the place of their owner."""
+    groups: dict[Path, tuple[PipelineScheduleSettings, ...]] = {
+        ("plugins", name): plugin.schedules
+        for name, plugin in settings.plugins.items()
+        if plugin.enabled
+    }
+    for index, pipeline in enumerate(settings.pipelines):
+        groups["pipelines", index] = pipeline.schedules
+    return groups
 
 
 def _all(settings: Settings, local: ZoneInfo) -> Iterator[Schedule]:
@@ -45,9 +62,13 @@ def _all(settings: Settings, local: ZoneInfo) -> Iterator[Schedule]:
         if plugin.enabled:
             for entry in plugin.schedules:
                 yield _schedule(name, entry, local)
+    for pipeline in settings.pipelines:
+        for timed in pipeline.schedules:
+            owner = f"{PIPELINE_PREFIX}{pipeline.name}"
+            yield replace(_schedule(owner, timed, local), pipeline=pipeline.name)
 
 
-def _schedule(plugin: str, entry: ScheduleSettings, local: ZoneInfo) -> Schedule:
+def _schedule(plugin: str, entry: PipelineScheduleSettings, local: ZoneInfo) -> Schedule:
     zone = ZoneInfo(entry.timezone) if entry.timezone else local
     bounded = entry.window is not None or entry.not_on
     return Schedule(
@@ -55,7 +76,7 @@ def _schedule(plugin: str, entry: ScheduleSettings, local: ZoneInfo) -> Schedule
         id=entry.id,
         rule=_rule(entry),
         zone=zone,
-        command=entry.command,
+        command=entry.command if isinstance(entry, ScheduleSettings) else START,
         payload=dict(entry.payload),
         jitter=entry.jitter,
         window=Window.parse(entry.window, zone, entry.not_on) if bounded else None,
@@ -64,7 +85,7 @@ def _schedule(plugin: str, entry: ScheduleSettings, local: ZoneInfo) -> Schedule
     )
 
 
-def _rule(entry: ScheduleSettings) -> Every | Monthly | Cron | At | After:
+def _rule(entry: PipelineScheduleSettings) -> Every | Monthly | Cron | At | After:
     if entry.every is not None:
         if entry.every == "monthly":
             return Monthly()

@@ -202,7 +202,8 @@ class Scheduler:
         plugin = schedule.plugin
         policy = FirePolicy(
             max_outstanding=compiled.plugin_settings(plugin).max_outstanding_polls,
-            healthy=plugin in compiled.plans and plugin not in self._unready(),
+            healthy=schedule.pipeline is not None
+            or (plugin in compiled.plans and plugin not in self._unready()),
         )
         tx_config, base_id = compiled.tx_config, self._entropy.uuid()
         return self._ledger.write(

@@ -90,6 +90,7 @@ def environment(context: DoctorContext) -> Iterator[Finding]:
         for s in entry.schedules
         if not s.timezone
     ]
+    local += [p.name for p in settings.pipelines for s in p.schedules if not s.timezone]
     if zone and local and not _is_zone(zone):
         yield warning(
             "environment",

@@ -289,6 +289,9 @@ class _Closing:
             work += self._join(scope)
         else:
             scopes.end_scope(self._tx, scope, "ended", self._now)
+            if scope.schedule_id is not None:
+                key = {"pipeline": scope.pipeline, "schedule_id": scope.schedule_id}
+                self._tx.run("run_succeeded", now=to_text(self._now), **key)
             work += self._start_handlers(scope, RunStatus.SUCCEEDED)
         if scope.parent_id is not None:
             work.append(_ScopeCheck(scope.parent_id))

@@ -32,6 +32,8 @@ class ScopeRow(NamedTuple):
     """NULL in rows older than the join columns; empty where no step follows the split."""
     join_plugin: str | None
     join_command: str | None
+    schedule_id: str | None = None
+    """The entry of the pipeline that started this run."""
 
 
 def lock_scope(tx: Tx, scope_id: str) -> ScopeRow | None:

@@ -110,5 +110,22 @@ WHERE plugin = :plugin AND schedule_id IS NOT NULL AND status IN ('queued', 'run
 SELECT @job@ FROM job_queue
 WHERE plugin = :plugin AND schedule_id = :schedule_id AND status IN ('queued', 'running');
 
+-- name: slot_started
+-- The first job of the run that an occurrence has started.
+UPDATE schedule_slots SET job_id = :job_id
+WHERE plugin = :plugin AND schedule_id = :schedule_id AND slot = :slot;
+
+-- name: schedule_run
+UPDATE scopes SET schedule_id = :schedule_id WHERE id = :id;
+
+-- name: open_scheduled_runs
+SELECT id FROM scopes
+WHERE pipeline = :pipeline AND schedule_id = :schedule_id
+  AND schedule_id IS NOT NULL AND status = 'open';
+
+-- name: run_succeeded
+UPDATE schedule_entries SET last_success_at = :now
+WHERE plugin = 'pipeline:' || CAST(:pipeline AS TEXT) AND schedule_id = :schedule_id;
+
 -- name: schedule_job
 UPDATE job_queue SET schedule_id = :schedule_id, slot = :slot WHERE id = :id;

@@ -6,7 +6,7 @@ VALUES (:id, :parent_id, :pipeline, :split, :branch, :parent_job_id, :hops, :joi
 
 -- name: lock_scope
 SELECT id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always, context_id,
-       status, join_step, join_plugin, join_command
+       status, join_step, join_plugin, join_command, schedule_id
 FROM scopes WHERE id = :id @lock_scope@;
 
 -- name: scope

@@ -276,8 +276,11 @@ class ScheduleModel(ResponseModel):
     """A schedule and what it will do."""
 
     plugin: str
+    """`pipeline:NAME` if it starts a pipeline."""
     schedule: str
     command: str
+    pipeline: str | None
+    """The pipeline that it starts, instead of a command."""
     rule: str
     timezone: str
     next_run: Timestamp | None
