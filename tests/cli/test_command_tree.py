@@ -69,6 +69,9 @@ def test_the_commands_that_write() -> None:
     assert {" ".join(path) for path, command in ALL if command.writes} == {
         "agent forget",
         "agent remind",
+        "alert silence",
+        "alert test",
+        "alert unsilence",
         "api",
         "approval approve",
         "approval reject",

@@ -40,6 +40,8 @@ pipelines:
   - {name: stuck, on: stick, steps: [{id: one, uses: waits}]}
   - {name: bad, on: worse, steps: [{id: one, uses: broken}]}
   - {name: away, on: going, steps: [{id: out, relay: {to: lab, event: gone}}]}
+alerts:
+  - {name: failures, on: job.dead, to: hello}
 instances:
   - {name: lab, base_url: "http://127.0.0.1:1", ingress_path: /peer/home, secret: 0123456789ab}
 """
@@ -69,6 +71,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "config set": ("service.log_level", "debug"),
     "config show": ("plugin:hello",),
     "plugin install": ("{root}/offers/spare",),
+    "alert list": (),
+    "alert show": ("failures",),
+    "alert silence": ("failures", "2h"),
+    "alert test": ("failures",),
+    "alert unsilence": ("failures",),
     "plugin list": (),
     "plugin pause": ("hello", "--reason", "upgrade", "--for", "1h"),
     "plugin resume": ("hello",),

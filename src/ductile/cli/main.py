@@ -33,6 +33,7 @@ NOUNS: Mapping[str, Entry] = {
         "List, approve and reject what pipelines wait for.",
     ),
     "schedule": ("commands.schedule:schedule", "List, explain, pause and resume schedules."),
+    "alert": ("commands.alerts.alert:alert", "List, show, test and silence alerts."),
     "job": ("commands.job:job", "List, inspect, retry, cancel and replay jobs."),
     "queue": ("commands.queue:queue", "List queued and running jobs."),
     "relay": ("commands.relay:relay", "List and retry events sent to other gateways."),

@@ -38,6 +38,15 @@ plugins: {}
 #     retry: {max_attempts: 4, backoff_base: 30s}
 #     timeouts: {poll: 60s}
 
+# Alerts: what the gateway reports by itself. Needs only a target: a plugin with `handle`, such as
+# `notify: {config: ...}` above, or a pipeline. `ductile alert test broken` sends a test message.
+# alerts:
+#   - name: broken
+#     on: [job.dead, run.failed, breaker.open, schedule.missed]
+#     to: notify             # <- your plugin or pipeline
+#     wait: 30s              # collect failures into one message
+#     repeat: 24h            # remind while it fails
+
 # The API needs a first token: any long secret, for example the output of `openssl rand -hex 32`.
 # Create more tokens with `ductile token create`.
 # api:

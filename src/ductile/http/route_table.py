@@ -27,6 +27,7 @@ from ductile.http.routes import (
     tokens,
 )
 from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
+from ductile.http.routes.alerts import rules as alerts
 from ductile.http.routes.cluster import nodes
 from ductile.http.routes.flow import pauses
 from ductile.http.routes.pages import approve, docs, ui
@@ -231,6 +232,35 @@ _PAUSES = (
             ("pause", pause, "Pause", "PauseBody"),
             ("resume", resume, "Resumed", "ActionBody"),
         )
+    ),
+)
+
+_ALERTS = (
+    _get("/alerts", "jobs:ro", alerts.list_alerts, "AlertRules"),
+    _get("/alerts/{name}", "jobs:ro", alerts.show_alert, "AlertRuleDetail"),
+    _post(
+        "/alerts/{name}/test",
+        "system:rw",
+        alerts.test_alert,
+        _action("AlertTest"),
+        body="ActionBody",
+        audit="alert.test",
+    ),
+    _post(
+        "/alerts/{name}/silence",
+        "system:rw",
+        alerts.silence_alert,
+        "AlertSilence",
+        body="SilenceBody",
+        audit="alert.silence",
+    ),
+    _post(
+        "/alerts/{name}/unsilence",
+        "system:rw",
+        alerts.unsilence_alert,
+        "AlertSilence",
+        body="ActionBody",
+        audit="alert.unsilence",
     ),
 )
 
@@ -487,6 +517,7 @@ ENDPOINTS = (
     *_PIPELINES,
     *_SCHEDULES,
     *_PAUSES,
+    *_ALERTS,
     *_EVENTS,
     *_SYSTEM,
     *_DISCOVERY,

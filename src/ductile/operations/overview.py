@@ -10,6 +10,7 @@ from ductile.clock import to_text
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.services import Services
 from ductile.operations import schedule_report, status
+from ductile.operations.alerts.rules import list_firing
 from ductile.operations.reports.job_list import read_progress
 from ductile.operations.waits.describe import count_waits
 from ductile.store.engines.api import Tx
@@ -39,6 +40,7 @@ def overview(gateway: Services) -> dict[str, Any]:
         "plugins": len(compiled.plans),
         "state_dir": str(gateway.state_dir),
         **queue,
+        "alerts": gateway.ledger.read(lambda tx: list_firing(tx, compiled.alert_rules)),
         "held": _held(compiled, unready, [row["plugin"] for row in queue["waiting"]]),
         "next": [
             {key: row[key] for key in ("plugin", "schedule", "rule", "next_run", "state")}

@@ -16,6 +16,7 @@ from ductile.core.pipelines.graph import WAIT_PLUGIN
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
+from ductile.operations.alerts.rules import describe_alerts
 from ductile.operations.cluster.placement import describe_other_nodes
 from ductile.operations.flow.holds import describe_holds
 from ductile.operations.flow.pauses import show_pause
@@ -144,7 +145,9 @@ def status(
     """Plugins with their health, breakers, stored state and last runs, and the queue depth."""
     last, stored, every, pauses = {}, {}, plugins(compiled, unready), NO_PAUSES
     waiting = running = 0
+    alerts: dict[str, Any] = {"alerts": [], "undelivered_alerts": []}
     if ledger is not None:
+        alerts = ledger.read(lambda tx: describe_alerts(tx, compiled.alert_rules, now))
         waiting, running = count_jobs(ledger)
         last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
         stored = ledger.read(lambda tx: _read_states(tx, compiled))
@@ -171,6 +174,7 @@ def status(
         "running": running,
         **waits,
         "paused": paused,
+        **alerts,
         "plugins": rows,
     }
 

@@ -40,6 +40,10 @@ pipelines:
   - {name: asking, on: a, steps: [{id: ask, wait: {approval: "Pay?", timeout: 1h}}]}
   - {name: sync, on: y, execution_mode: synchronous, steps: [{id: one, uses: echo}]}
 """
+MORE += """\
+alerts:
+  - {name: failures, on: job.dead, to: echo, wait: 0s}
+"""
 DRY_RUN = {"dry_run": True}
 NOT_HERE = {("GET", "/events", 200), ("GET", "/healthz", 503)}
 """A response that does not end, and one of a broken ledger: they have tests of their own."""
@@ -126,6 +130,16 @@ def use_pipelines_and_schedules(api: ApiHarness) -> None:
     get(api, "/pauses")
     for path in ("/plugins/echo", "/pipelines/sync", "/system"):
         act(api, f"{path}/resume")
+
+
+def use_alerts(api: ApiHarness) -> None:
+    until(lambda: get(api, "/alerts").json["alerts"][0]["notified_at"] is not None)
+    assert get(api, "/alerts/failures").json["groups"][0]["group"] == "plugin:fail"
+    act(api, "/alerts/failures/test")
+    act(api, "/alerts/failures/silence", {"duration": "2h"})
+    assert get(api, "/alerts").json["alerts"][0]["silenced_until"] is not None
+    act(api, "/alerts/failures/unsilence")
+    assert get(api, "/alerts/failures").json["silenced_until"] is None
 
 
 def use_system(api: ApiHarness) -> None:
@@ -224,6 +238,7 @@ def test_every_documented_response_is_compared_with_its_model(api: ApiHarness) -
     contract.checked.clear()
     use_jobs(api)
     use_pipelines_and_schedules(api)
+    use_alerts(api)
     use_system(api)
     use_dashboard(api)
     use_relays(api)

@@ -71,6 +71,17 @@ class PauseBody(ActionBody):
     )
 
 
+class SilenceBody(ActionBody):
+    """Exactly one of `duration` and `until` is required."""
+
+    duration: Annotated[float | None, BodyDuration(MAX_PAUSE)] = Field(
+        None, description="How long no messages are sent: `2h`, or seconds."
+    )
+    until: Annotated[datetime | None, Timestamp()] = Field(
+        None, description="Until when no messages are sent."
+    )
+
+
 class TriggerBody(ActionBody):
     payload: Annotated[Any, Payload()] = Field(
         default_factory=dict, description="The job's payload; an empty object by default."

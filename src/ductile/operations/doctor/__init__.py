@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ductile.operations.doctor import config, files, ledger, plugins, process, relays, work
+from ductile.operations.doctor import alerts, config, files, ledger, plugins, process, relays, work
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, Severity
 
@@ -41,6 +41,8 @@ CHECKS: tuple[Check, ...] = (
     work.dead_letters,
     relays.waiting,
     work.schedules,
+    alerts.firing,
+    alerts.undelivered,
 )
 
 

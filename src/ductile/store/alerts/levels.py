@@ -17,6 +17,7 @@ from ductile.core.schedules.decide import Reason, Schedule
 from ductile.store.alerts.events import parse_breaker
 from ductile.store.alerts.rows import RuleRow
 from ductile.store.engines.api import Tx
+from ductile.store.flow.pauses import load_pauses
 
 MOST = 1000
 """Maximum number of subjects of one condition."""
@@ -46,6 +47,7 @@ class Levels:
     def __init__(self, tx: Tx, watched: Watched, now: datetime) -> None:
         self._tx, self._watched, self._now = tx, watched, now
         self._entries: dict[tuple[str, str], dict[str, Any]] | None = None
+        self._pauses = load_pauses(tx, now)
 
     def read(self, rule: AlertRule, row: RuleRow) -> list[Cause]:
         """Everything that fails now by the lasting conditions of the rule."""
@@ -86,7 +88,7 @@ class Levels:
 
     def _silent_schedules(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for schedule, entry in self._list_schedules(rule):
-            if schedule.one_shot:
+            if schedule.one_shot or self._pauses.holding(schedule.plugin, None) is not None:
                 continue
             success = moment_of(entry["last_success_at"] or "")
             since = to_text(success or moment_of(entry["first_seen"]) or self._now)
@@ -105,7 +107,7 @@ class Levels:
 
     def _silent_plugins(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for plugin in sorted(self._watched.plugins):
-            if not rule.has_name(f"plugin:{plugin}") or self._is_paused(plugin):
+            if not rule.has_name(f"plugin:{plugin}") or self._is_held(plugin):
                 continue
             found = self._tx.one("newest_attempts", plugin=plugin, window=ATTEMPTS)
             success, oldest = found or (None, None)
@@ -120,8 +122,10 @@ class Levels:
                     error=f"no job has succeeded; {last}",
                 )
 
-    def _is_paused(self, plugin: str) -> bool:
-        """Whether the plugin has schedules, and an operator has paused all of them."""
+    def _is_held(self, plugin: str) -> bool:
+        """Whether an operator has paused the gateway, the plugin, or all of its schedules."""
+        if self._pauses.holding(plugin, None) is not None:
+            return True
         own = [one for one in self._watched.schedules if one.plugin == plugin]
         entries = [self._read_entries().get((one.plugin, one.id)) for one in own]
         return bool(own) and all(entry is not None and entry["paused"] for entry in entries)
@@ -190,6 +194,8 @@ class Levels:
     def _old_queues(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for plugin, job_id, created_at in self._tx.all("oldest_unstarted"):
             since = moment_of(created_at)
+            if self._pauses.holding(plugin, None) is not None:
+                continue
             if since is not None and (self._now - since).total_seconds() > rule.queue_age:
                 yield make_cause(
                     Condition.QUEUE_AGE,

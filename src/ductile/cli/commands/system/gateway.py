@@ -135,6 +135,7 @@ def _show_status(page: dict[str, Any]) -> None:
         output.print_line(f"{waiting} to decide: ductile approval list", fg="yellow")
     if page["paused"]:
         output.print_line(describe_pause(page["paused"]), fg="yellow")
+    _show_alerts(page)
     output.print_line()
     output.print_table(
         ("plugin", "state", "version", "health", "last run", "note"),
@@ -150,6 +151,19 @@ def _show_status(page: dict[str, Any]) -> None:
         output.print_table(
             ("plugin", "updated", "stored state"), [_state_columns(row) for row in stored]
         )
+
+
+def _show_alerts(page: dict[str, Any]) -> None:
+    for row in page["alerts"]:
+        since = output.format_time(row["since"])
+        text = f"alert {row['rule']} fires for {row['group']} since {since}"
+        output.print_line(
+            f"{text}: {row['last_error'] or 'ductile alert show ' + row['rule']}", fg="red"
+        )
+    for row in page["undelivered_alerts"]:
+        at = output.format_time(row["created_at"])
+        text = f"alert {row['rule']} of {at} did not reach {row['to']}"
+        output.print_line(f"{text}: {row['error']}", fg="red")
 
 
 def _state(row: dict[str, Any]) -> str:

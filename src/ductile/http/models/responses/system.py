@@ -192,6 +192,10 @@ class StatusModel(ResponseModel):
     running: int
     paused: PauseModel | None
     """The pause of the whole gateway."""
+    alerts: list[dict[str, Any]]
+    """Alerts that fire, as in the overview."""
+    undelivered_alerts: list[dict[str, Any]]
+    """Messages of alerts that did not arrive."""
     plugins: list[PluginStatusModel]
 
 
@@ -223,6 +227,8 @@ class OverviewModel(ResponseModel):
     waiting: list[dict[str, Any]]
     failures: list[dict[str, Any]]
     breakers: list[dict[str, Any]]
+    alerts: list[dict[str, Any]]
+    """Alerts that fire: rule, group, state, since, count, first_error, last_error, notified_at."""
     held: dict[str, str]
     """Plugins whose jobs wait, and why."""
     next: list[dict[str, Any]]
