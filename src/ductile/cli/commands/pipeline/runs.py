@@ -166,6 +166,9 @@ def _facts(run: Json) -> Iterator[tuple[str, str]]:
 
 
 def _show_step_details(context: CommandContext, step: Json) -> None:
+    if step["status"] == "waiting" and step["job_id"]:
+        # Also in the table, which has no room for the command that decides.
+        output.print_line(f"{step['step']}: {step['reason']}", fg="yellow")
     if step["log_tail"] and (step["reason"] or context.verbose):
         output.print_section(f"{step['step']}: end of the log", step["log_tail"].rstrip())
     if context.verbose and step["job_id"]:
