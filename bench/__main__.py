@@ -15,6 +15,7 @@ NAMES = (
     "throughput",
     "latency",
     "claim",
+    "blocked_keys",
     "job_lists",
     "routing",
     "hops",

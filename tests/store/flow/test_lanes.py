@@ -9,7 +9,7 @@ import pytest
 from ductile.core.flow.limits import NO_LIMITS, PluginLimits
 from ductile.model import Ending, Outcome
 from ductile.store.engines.api import Ledger
-from ductile.store.flow.lanes import BATCH
+from ductile.store.flow.lanes import BATCHES
 from ductile.store.jobs.cancel_requests import REQUESTED
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.flow.harness import LimitedQueue, limited
@@ -66,7 +66,7 @@ def test_order_of_the_queue_is_kept_over_parked_jobs(make: Make) -> None:
 
 def test_backlog_larger_than_a_claim_reads_does_not_hide_other_keys(make: Make) -> None:
     q = make(limited())
-    for _ in range(9 * BATCH):
+    for _ in range(sum(BATCHES) + 10):
         q.put("a")
     other = q.put("b")
     found = q.take_ids(2)

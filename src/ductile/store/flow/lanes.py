@@ -23,10 +23,10 @@ from ductile.store.flow.gate import Gate
 from ductile.store.jobs import cancel_requests, close, read
 from ductile.store.tx_config import TxConfig
 
-BATCH = 128
-"""Jobs that are read, and parked if they are held, at once."""
-MOST_BATCHES = 8
-"""Batches per claim: a backlog that is met for the first time is parked in several claims."""
+BATCHES = (8, 64, 512, 512)
+"""How many jobs a claim reads at once, and parks if they are held: few, because the first is
+usually free, and then more. A larger backlog that is met for the first time is parked in several
+claims."""
 MOST_SUPERSEDED = 1000
 
 
@@ -71,15 +71,15 @@ def _is_held(tx: Tx, gate: Gate, lane: str, command: str) -> bool:
 def _first_in_order(
     tx: Tx, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
 ) -> QueuedJob | None:
-    for _ in range(MOST_BATCHES):
-        jobs = [QueuedJob(*row) for row in tx.all("first_ready_lanes", limit=BATCH, **conditions)]
+    for size in BATCHES:
+        jobs = [QueuedJob(*row) for row in tx.all("first_ready_lanes", limit=size, **conditions)]
         place = 0
         while place < len(jobs) and _is_held(tx, gate, jobs[place].lane, jobs[place].command):
             place += 1
         _park(tx, jobs[:place], gate, tx_config)
         if place < len(jobs):
             return jobs[place]
-        if len(jobs) < BATCH:
+        if len(jobs) < size:
             return None
     # The rest of the backlog is read by the next claim, which must not wait for an event.
     tx.effects.ready += 1

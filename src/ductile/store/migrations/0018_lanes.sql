@@ -9,6 +9,9 @@ CREATE INDEX job_queue_ready ON job_queue (plugin, seq)
   WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0;
 CREATE INDEX job_queue_parked ON job_queue (plugin, lane, seq)
   WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1;
+-- A covering index, so that counting the running jobs per lane reads no other row.
+DROP INDEX job_queue_running;
+CREATE INDEX job_queue_running ON job_queue (plugin, lane) WHERE status = 'running';
 
 -- Rate limits: the theoretical arrival time of the generic cell rate algorithm, per plugin and
 -- key. A time in the past is the same as no row.

@@ -6,7 +6,8 @@ SELECT lane FROM job_queue WHERE id = :id;
 
 -- name: running_of_lane
 -- The running jobs of a plugin with their lanes, the oldest first.
-SELECT lane, @job@ FROM job_queue WHERE status = 'running' AND plugin = :plugin
+SELECT lane, @job@ FROM job_queue
+WHERE seq IN (SELECT r.seq FROM job_queue r WHERE r.status = 'running' AND r.plugin = :plugin)
 ORDER BY started_at, seq;
 
 -- name: queued_of_lane
