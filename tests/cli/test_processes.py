@@ -16,6 +16,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from ductile.cli import main
+from ductile.cli.client import GatewayClient
 from tests.cli.conftest import HELLO
 from tests.cli.runner import COMMAND, CliRunner, Result, read_until, stop
 from tests.waiting import WAIT_LIMIT, process_state, until
@@ -295,6 +296,12 @@ class TestDemo:
                 words = shlex.split(line)
                 assert words[:3] == [*COMMAND]
                 assert main(words[3:]) == 0
+            client = GatewayClient(where / "data/ductile.sock")
+            until(lambda: client.get("/gateway/heartbeats")["agents"])
+            until(lambda: client.get("/jobs?pipeline=order&status=succeeded")["jobs"])
+            [job] = client.get("/jobs?pipeline=order&status=succeeded&limit=1")["jobs"]
+            done = client.get(f"/job/{job['job_id']}")
+            assert done["result"]["result"] == "the order is confirmed"
         finally:
             assert stop(process, signal.SIGINT) == 0
         assert (where / "plugins/heartbeat/run.sh").stat().st_mode & 0o777 == 0o700

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 EXECUTABLES = (".sh", ".py")
 SHOWN = {"heartbeat": "sh", "weather": "Python"}
 FIRST_RUN_TIMEOUT = 15.0
-CONFIG, TOKEN, PORT = "config.yaml", "replaced-in-each-copy", 8080
-"""The configuration of the demo, and what is replaced in a copy of it."""
+CONFIG = "config.yaml"
+SECRETS, PORTS = ("replaced-in-each-copy", "secret-of-each-copy"), (8080, 8081)
+"""What is replaced in a copy of the demo's configuration."""
 
 WELCOME = """
 The gateway is ready, and has run two plugins:
@@ -42,8 +43,9 @@ The dashboard; this address logs in once, within a minute, and `ductile ui` make
 
 Their schedules run them again every few seconds. When the weather changes, a route turns that
 event into a job of `umbrella`. Twice a minute an archive is made, and the pipeline `publish` copies
-it to two places, one of which fails now and then. Each log line describes a job. The state of the
-plugins is in a ledger, so it survives a restart. In another terminal, try:
+it to two places, one of which fails now and then. The plugin `outside` plays a shop, whose signed
+webhooks start the pipeline `order`, and an agent that sends heartbeats. Each log line describes a
+job. The state of the plugins is in a ledger, so it survives a restart. In another terminal, try:
 
 {commands}
 
@@ -105,23 +107,21 @@ def _targets(where: Path) -> Iterator[tuple[Path, Traversable]]:
 
 
 def _content(source: Traversable) -> bytes:
-    """Return a file of the demo; the configuration gets a token and a port of its own."""
+    """Return a file of the demo; the configuration gets secrets and ports of its own."""
     content = source.read_bytes()
     if source.name != CONFIG:
         return content
     text = content.decode()
-    for old, new in (
-        (TOKEN, secrets.token_urlsafe(24)),
-        (f":{PORT}", f":{_find_port()}"),
-    ):
-        assert text.count(old) == 1, f"{old} is not once in the demo's configuration"
-        text = text.replace(old, new)
+    for old in SECRETS:
+        text = text.replace(old, secrets.token_urlsafe(24))
+    for port in PORTS:
+        text = text.replace(f":{port}", f":{_find_port(port)}")
     return text.encode()
 
 
-def _find_port() -> int:
+def _find_port(usual: int) -> int:
     """Return the usual port, or a free one if another program has it."""
-    for port in (PORT, 0):
+    for port in (usual, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

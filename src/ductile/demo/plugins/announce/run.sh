@@ -1,4 +1,4 @@
 #!/bin/sh
 set -eu
-cat > /dev/null
-echo '{"status": "ok", "result": "the archive is in both places"}'
+text=$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p')
+printf '{"status": "ok", "result": "%s"}\n' "$text"
