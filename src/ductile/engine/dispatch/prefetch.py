@@ -22,15 +22,17 @@ ROUNDS_AHEAD = 4
 """As many jobs are prefetched as end in this number of rounds like the last."""
 LONGEST_WAIT = 1.0
 """Seconds that a job may wait for a worker before it goes back to the queue, uncounted."""
+SHARED_LIMIT = 2
+"""Jobs that are prefetched per worker where another node may have an idle worker for them."""
 LONGEST_WAIT_SHARED = 0.25
-"""The same where other nodes use the ledger: one of them may have an idle worker for it."""
+"""As `LONGEST_WAIT`, where another node may have an idle worker."""
 
 
 class PrefetchQueue:
     """PREFETCHED attempts, first in, first out. For the dispatcher's thread."""
 
     def __init__(self, workers: int, has_other_nodes: Callable[[], bool]) -> None:
-        """`has_other_nodes`: whether the jobs are shared; then one per worker is prefetched."""
+        """`has_other_nodes`: whether the jobs are shared; then fewer are prefetched."""
         self._waiting: deque[Attempt] = deque()
         self._has_other_nodes = has_other_nodes
         self.resize(workers)
@@ -55,7 +57,7 @@ class PrefetchQueue:
         """
         if finished < 2 or self._workers < 2:
             return 0
-        limit = self._workers * (1 if self._has_other_nodes() else BUFFER_LIMIT)
+        limit = self._workers * (SHARED_LIMIT if self._has_other_nodes() else BUFFER_LIMIT)
         return max(0, min(ROUNDS_AHEAD * finished, limit) - waiting)
 
     def add(self, attempt: Attempt) -> None:

@@ -16,7 +16,7 @@ from ductile.store.engines.api import Ledger, Position, StoredNotice, Tx
 
 BATCH = 1000
 """Notices per read; fewer if they are larger than a page."""
-QUIET_INTERVAL = 0.05
+QUIET_INTERVAL = 0.1
 """Seconds between two reads while nothing follows the stream."""
 
 

@@ -16,7 +16,7 @@ from ductile.store.engines.pg_connection import abort_connection
 from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 
 _NOTIFY, _LISTEN = "NOTIFY ductile_notices", "LISTEN ductile_notices"
-SEND_INTERVAL = 0.01
+SEND_INTERVAL = 0.02
 """Seconds between two wake-ups of one node."""
 SHORT_POLL = 0.05
 POLL = 1.0
