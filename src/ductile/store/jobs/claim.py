@@ -78,6 +78,8 @@ class _Head:
     plugin: str
     alone: bool
     """Whether each start of this plugin has to be decided separately."""
+    room: int | None = None
+    """How many more of its jobs may run, if that is limited. Then none is prefetched."""
     job_id: str | None = None
     """The job, if the plugin has limits; otherwise it is found when it is started."""
     lane: str = ""
@@ -108,9 +110,10 @@ def _start_next(
     heads, pauses = _list_heads(tx, policy, now)
     for place, head in enumerate(heads):
         run: list[tuple[int, str]] = []
-        if not head.alone and (limit > 1 or not workers):
+        allowed = limit if head.room is None else min(workers, head.room)
+        if not head.alone and (allowed > 1 or (allowed and not workers)):
             following = heads[place + 1].seq if place + 1 < len(heads) else MAX_SEQ
-            run = _list_run(tx, head.plugin, following, workers, limit)
+            run = _list_run(tx, head.plugin, following, workers, allowed)
         if run:
             return _start_run(tx, policy, head.plugin, run, now)
         if not run and not workers:
@@ -140,7 +143,8 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
         if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in parked):
             continue
         cap = policy.caps.get(plugin)
-        if cap is not None and not _is_below_cap(tx, plugin, running, cap):
+        room = None if cap is None else _count_room(tx, plugin, running, cap)
+        if room == 0:
             continue
         if plugin in limited:
             head = _find_limited(tx, policy, plugin, pauses, now, has_closed=plugin in closed)
@@ -148,7 +152,7 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
             continue
         is_plain = plugin not in policy.init_only and plugin not in policy.serial
         if is_plain and not has_key and not pauses.pipelines:
-            heads.append(_Head(seq, plugin, alone=cap is not None))
+            heads.append(_Head(seq, plugin, alone=False, room=room))
             continue
         # Its first job may have to wait although a later one may run.
         row = tx.one("first_ready", **policy.first_ready_values(plugin, pauses))
@@ -238,12 +242,13 @@ def start_job(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claime
     return None if row is None else _record_claim(tx, row, now)
 
 
-def _is_below_cap(tx: Tx, plugin: str, running: int, cap: int) -> bool:
+def _count_room(tx: Tx, plugin: str, running: int, cap: int) -> int:
+    """How many more jobs of the plugin may run; 0 while another node decides about it."""
     if running >= cap or not tx.hold("plugin", plugin, wait=False):
-        return False
+        return 0
     # A new statement, so that its snapshot is younger than the lock.
     row = tx.one("running_of_plugin", plugin=plugin)
-    return row is not None and row[0] < cap
+    return 0 if row is None else max(0, cap - row[0])
 
 
 def _record_claim(tx: Tx, row: Row, now: datetime) -> ClaimedJob:
