@@ -36,6 +36,9 @@ TITLES = {
     "remote_ingress.peers[]": "PeerSettings",
     "remote_ingress.peers[].baggage": "PeerBaggageSettings",
     "gateway": "GatewaySettings",
+    "alerts[]": "AlertSettings",
+    "alerts[].over": "ThresholdSettings",
+    "dead_man": "DeadManSettings",
 }
 """The path of each section in the files, in the order of the page."""
 _PATTERNS = {"(ms|s|m|h|d|w)": "duration", "[KMGTkmgt]": "size", "\\d\\d?:\\d\\d": "time of day"}

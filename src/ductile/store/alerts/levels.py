@@ -66,10 +66,8 @@ class Levels:
     def _missed(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for schedule, entry in self._list_schedules(rule):
             last_fire = moment_of(entry["last_fire"] or "")
-            since = max(filter(None, (last_fire, moment_of(entry["first_seen"]))))
-            rows = self._tx.all(
-                "missed_slots", **_key(schedule), since=to_text(since), limit=MISSED_SHOWN
-            )
+            since = self._begin_after(last_fire, entry)
+            rows = self._tx.all("missed_slots", **_key(schedule), since=since, limit=MISSED_SHOWN)
             occurrences = _parse_occurrences(rows)
             missed = find_missed(occurrences, last_fire=last_fire, paused=bool(entry["paused"]))
             if missed:
@@ -91,7 +89,7 @@ class Levels:
             if schedule.one_shot or self._pauses.holding(schedule.plugin, None) is not None:
                 continue
             success = moment_of(entry["last_success_at"] or "")
-            since = to_text(success or moment_of(entry["first_seen"]) or self._now)
+            since = self._begin_after(success, entry)
             rows = self._tx.all("first_expected_slot", **_key(schedule), since=since)
             begun = find_silence(
                 _parse_occurrences(rows), last_success=success, paused=bool(entry["paused"])
@@ -104,6 +102,11 @@ class Levels:
                     begun,
                     error=f"no success since the occurrence of {to_text(begun)}; {last}",
                 )
+
+    def _begin_after(self, last: datetime | None, entry: Mapping[str, Any]) -> str:
+        """The first time after `last` that concerns the entry; `every` may fire when first seen."""
+        first = moment_of(entry["first_seen"]) or self._now
+        return to_text(first if last is None else max(first, last + timedelta(microseconds=1)))
 
     def _silent_plugins(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for plugin in sorted(self._watched.plugins):

@@ -160,16 +160,16 @@ SELECT max(created_at) FROM (
 WHERE submitted_by = 'webhook';
 
 -- name: missed_slots
--- The newest occurrences after a time that did not fire although they should have.
+-- The newest occurrences from a time on that did not fire although they should have.
 SELECT slot, reason FROM schedule_slots
-WHERE plugin = :plugin AND schedule_id = :schedule_id AND slot > :since
+WHERE plugin = :plugin AND schedule_id = :schedule_id AND slot >= :since
   AND job_id IS NULL AND reason IN ('catch_up_skipped', 'unhealthy')
 ORDER BY slot DESC LIMIT :limit;
 
 -- name: first_expected_slot
--- The first occurrence after a time that fired, or should have.
+-- The first occurrence from a time on that fired, or should have.
 SELECT slot, reason FROM schedule_slots
-WHERE plugin = :plugin AND schedule_id = :schedule_id AND slot > :since
+WHERE plugin = :plugin AND schedule_id = :schedule_id AND slot >= :since
   AND (job_id IS NOT NULL OR reason IN ('catch_up_skipped', 'unhealthy'))
 ORDER BY slot LIMIT 1;
 
