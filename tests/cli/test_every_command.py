@@ -25,7 +25,7 @@ from tests.cli.test_command_tree import ALL
 from tests.waiting import until
 
 CONFIG = """\
-service: {name: home, shutdown_grace: 0s}
+service: {name: home, node: n1, shutdown_grace: 0s}
 state: {path: ./data/state.db}
 plugin_roots: [./plugins]
 plugins:
@@ -115,7 +115,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "job replay": ("{done}",),
     "job retry": ("{dead}",),
     "job why": ("{dead}",),
+    "node drain": ("n1",),
+    "node forget": ("n1",),
     "node list": (),
+    "node resume": ("n1",),
     "queue list": (),
     "relay discard": ("{relay}",),
     "relay list": (),
@@ -154,7 +157,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 NOW = to_text(SystemClock().now())
 NEED_A_GATEWAY = {"reload", "system reload", "system stop", "system ui", "ui", "events follow"}
-NEED_NO_GATEWAY = {"system restore"}
+NEED_NO_GATEWAY = {"system restore", "node forget"}
 
 
 def name_of(path: tuple[str, ...]) -> str:

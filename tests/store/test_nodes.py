@@ -89,6 +89,19 @@ def test_node_unseen_for_a_week_is_deleted_by_the_next_registration(registered: 
     assert [row["name"] for row in listed(registered)] == ["a"]
 
 
+def test_drain_is_reported_by_the_renewal(registered: Ledger) -> None:
+    def renewed() -> bool:
+        renewal = registered.write(lambda tx: nodes.renew(tx, "boot-1"))
+        assert renewal is not None
+        return renewal.is_drained
+
+    assert not renewed()
+    registered.write(lambda tx: nodes.set_drained(tx, "a", drained=True))
+    assert renewed()
+    registered.write(lambda tx: nodes.set_drained(tx, "a", drained=False))
+    assert not renewed()
+
+
 def test_only_node_deletes_the_rows_of_others(registered: Ledger) -> None:
     register(registered, replace(NODE, name="b", boot="boot-2"), is_only_node=True)
     assert [row["name"] for row in listed(registered)] == ["b"]

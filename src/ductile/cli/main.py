@@ -39,7 +39,7 @@ NOUNS: Mapping[str, Entry] = {
     "relay": ("commands.relay:relay", "List and retry events sent to other gateways."),
     "webhook": ("commands.webhook:webhook", "Manage agent webhooks and their deliveries."),
     "agent": ("commands.agent:agent", "List agents and manage their reminders."),
-    "node": ("commands.cluster.node:node", "List the nodes that share a ledger."),
+    "node": ("commands.cluster.node:node", "List, drain and resume the nodes that share a ledger."),
     "token": ("commands.token:token", "Create, list, rotate and revoke API tokens."),
     "audit": ("commands.system.audit:audit", "List actions of operators and failed logins."),
     "events": ("commands.events:events", "Follow the gateway's events."),

@@ -48,7 +48,7 @@ from ductile.runner import cgroup
 from ductile.runner.client import BUFFER_LIMIT
 from ductile.runner.pool import RunnerPool
 from ductile.runner.process_scan import kill_marked_processes
-from ductile.store import notices
+from ductile.store import nodes, notices
 from ductile.store.access import audit
 from ductile.store.access.audit import AuditEntry
 from ductile.store.engines.open import name_application, open_ledger
@@ -181,6 +181,9 @@ class Gateway(Services):
             last_boot.write_last_boot(self.state_dir, self.boot)
         for worker in self.outbox_workers.values():
             worker.recover()
+        renewal = self.ledger.write(lambda tx: nodes.renew(tx, self.boot))
+        # A node that was drained stays drained when it starts again.
+        self.set_drained(renewal is not None and renewal.is_drained)
         self.config.settle()
 
     # Start: the loops and the dispatcher
@@ -227,7 +230,7 @@ class Gateway(Services):
 
     def _cluster_ticks(self) -> dict[str, Tick]:
         """The loops of a node that shares its ledger."""
-        self.lease = NodeLease(self.clock, self._terminate_local_jobs, self._claim_again)
+        self.lease = NodeLease(self.clock, self._terminate_local_jobs, self.claim_again)
         self._cluster = ClusterMonitor(
             self.ledger, self.boot, lambda: self.compiled, self.clock, self.entropy
         )
@@ -240,6 +243,7 @@ class Gateway(Services):
                 self.lease,
                 self._terminate_local_jobs,
                 self._begin_again,
+                self.set_drained,
             ).tick,
             "takeover": self._cluster.tick,
         }
@@ -248,11 +252,6 @@ class Gateway(Services):
         """Whether another node may have an idle worker for a job of this ledger."""
         return self._cluster is not None and self._cluster.has_others
 
-    def _claim_again(self) -> None:
-        """Wake the dispatcher after a time in which it could not claim."""
-        self.work_signal.notify_all()
-        self.work_signal.wake()
-
     def _begin_again(self) -> None:
         """Record this boot and node again, after other nodes have taken them for dead."""
         begin_boot(self.ledger, self.boot, self.clock.now())
@@ -260,7 +259,7 @@ class Gateway(Services):
 
     def may_claim(self) -> bool:
         """Whether this node may start jobs now."""
-        return self.lease is None or self.lease.is_held()
+        return not self.is_drained and (self.lease is None or self.lease.is_held())
 
     def _wake_timers(self) -> None:
         for name in (*self.outbox_workers, "waits"):

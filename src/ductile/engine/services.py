@@ -71,6 +71,8 @@ class Services:
         self.state_dir_id = compute_state_dir_id(self.state_dir)
         self.node = name_node(settings.service.node, self.state_dir)
         """The name of this node among those that share the ledger."""
+        self.is_drained = False
+        """Whether an operator has drained this node: it claims no jobs."""
         self.shared_workspaces: str | None = None
         """The id of the directory for workspaces that all nodes see."""
         self.workers = settings.service.max_workers
@@ -198,6 +200,17 @@ class Services:
     def busy(self) -> int:
         """The number of workers that run a job."""
         return 0 if self.dispatcher is None else self.dispatcher.busy
+
+    def set_drained(self, drained: bool) -> None:
+        """Claim no more jobs, or claim them again."""
+        was_drained, self.is_drained = self.is_drained, drained
+        if was_drained and not drained:
+            self.claim_again()
+
+    def claim_again(self) -> None:
+        """Wake the dispatcher after a time in which it could not claim."""
+        self.work_signal.notify_all()
+        self.work_signal.wake()
 
     def ask_dispatcher(self, answered: Callable[[], None]) -> None:
         """Have the dispatcher call `answered`; at once if there is no dispatcher."""

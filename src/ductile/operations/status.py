@@ -232,8 +232,12 @@ def with_reasons(
     pauses = load_pauses(tx, now) if is_queued else NO_PAUSES
     holds = describe_holds(tx, rows, compiled.tx_config, now) if is_queued and served else {}
     queued = {row["plugin"] for row in rows if row["status"] == "queued"}
-    absent = {name for name in queued if not compiled.expects(name)}
-    elsewhere = describe_other_nodes(tx, absent)
+    absent = {
+        name: compiled.plugin_settings(name).nodes
+        for name in queued
+        if not compiled.expects(name) or name in compiled.placed_elsewhere
+    }
+    elsewhere = describe_other_nodes(tx, queued, absent)
     steps = [
         row["id"] for row in rows if row["plugin"] == WAIT_PLUGIN and row["status"] == "queued"
     ]

@@ -34,6 +34,12 @@ class NodeRecord:
     """The id in the marker of `state.workspaces`; None if the node keeps workspaces to itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    is_drained: bool
+    """Whether an operator has drained the node."""
+
+
 def hold_registry(tx: Tx) -> None:
     """Let no node register until the transaction ends.
 
@@ -65,9 +71,21 @@ def register(tx: Tx, node: NodeRecord, *, is_only_node: bool) -> None:
         tx.run("delete_unseen_nodes")
 
 
-def renew(tx: Tx, boot: str) -> bool:
-    """Record that the node lives; False if its row is gone."""
-    return tx.run("renew_node", boot=boot) > 0
+def renew(tx: Tx, boot: str) -> Renewal | None:
+    """Record that the node lives; None if its row is gone."""
+    row = tx.one("renew_node", boot=boot)
+    return None if row is None else Renewal(is_drained=row[0] is not None)
+
+
+def set_drained(tx: Tx, name: str, *, drained: bool) -> None:
+    """Let the node claim no more jobs, or claim them again."""
+    tx.run("drain_node" if drained else "resume_node", name=name)
+
+
+def forget(tx: Tx, name: str, boot: str) -> None:
+    """Delete the row of a node that has ended."""
+    hold_registry(tx)
+    tx.run("delete_node", name=name, boot=boot)
 
 
 def stop(tx: Tx, boot: str) -> None:

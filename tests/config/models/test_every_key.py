@@ -70,6 +70,7 @@ EVERY_KEY: dict[str, Any] = {
             ],
             "retry": {"max_attempts": 1, "backoff_base": "1s"},
             "timeouts": {"poll": "1s"},
+            "nodes": {"gpu": "true"},
             "circuit_breaker": {"threshold": 1, "reset_after": "1s"},
             "max_outstanding_polls": 1,
             "parallelism": 1,

@@ -101,7 +101,13 @@ class MonitorHarness:
         compiled = running.gateway.compiled
         self.lease = NodeLease(clock, self._count_termination, lambda: None)
         self.heartbeat = NodeHeartbeat(
-            ledger, boot, clock, self.lease, self._count_termination, self._count_begun
+            ledger,
+            boot,
+            clock,
+            self.lease,
+            self._count_termination,
+            self._count_begun,
+            lambda _: None,
         )
         self.monitor = ClusterMonitor(ledger, boot, lambda: compiled, clock, CountingEntropy())
         now = clock.now()

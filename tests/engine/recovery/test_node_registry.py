@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from ductile.engine.gateway import Gateway
-from ductile.errors import LedgerError
-from ductile.operations.cluster.nodes import report_nodes
+from ductile.errors import LedgerError, Refused
+from ductile.operations.cluster.nodes import change_drain, forget_node, report_nodes
+from tests.engine.recovery.test_cluster import why
 from tests.engine.site import OK, PYTHON, Site
 from tests.engine.test_pipelines import start, wait_for_end
 from tests.postgres import Server
@@ -189,3 +190,56 @@ def test_config_check_says_that_workspaces_must_be_shared(node: Make, tmp_path: 
     assert "set state.workspaces" in str(site.load().warnings)
     use_workspaces(site, tmp_path)
     assert "set state.workspaces" not in str(site.load().warnings)
+
+
+def test_drained_node_finishes_its_jobs_and_claims_no_more(node: Make) -> None:
+    site = node("a")
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    with site.running() as running:
+        first = running.put("work")
+        gate.arrived()
+        drained = change_drain(running.gateway, "a", drained=True, dry=False)
+        assert (drained["state"], drained["jobs"]) == ("draining", 1)
+        second = running.put("work")
+        gate.open()
+        assert running.ended(first)["status"] == "succeeded"
+        assert states(running.gateway) == {"a": "drained"}
+        assert running.job(second)["status"] == "queued"
+        assert why(running, second) == "every node that can run plugin work is drained"
+    with site.running() as again:
+        assert again.job(second)["status"] == "queued"
+        change_drain(again.gateway, "a", drained=False, dry=False)
+        gate.arrived()
+        gate.open()
+        assert again.ended(second)["status"] == "succeeded"
+
+
+def test_drain_reaches_another_node(node: Make) -> None:
+    with node("a").running() as a, node("b", "other").running() as b:
+        change_drain(a.gateway, "b", drained=True, dry=False)
+        until(lambda: b.gateway.is_drained)
+        assert a.run("work")["status"] == "succeeded"
+        change_drain(a.gateway, "b", drained=False, dry=False)
+        assert b.run("other")["status"] == "succeeded"
+
+
+def test_only_a_node_that_has_ended_can_be_forgotten(node: Make) -> None:
+    with node("a").running() as a:
+        with node("b").opened(), pytest.raises(Refused):
+            forget_node(a.gateway, "b", dry=False)
+        forget_node(a.gateway, "b", dry=False)
+        assert states(a.gateway) == {"a": "running"}
+
+
+def test_plugin_runs_on_nodes_with_its_labels(node: Make) -> None:
+    plain, fast = node("a"), node("b", labels={"gpu": "true"})
+    for site in (plain, fast):
+        site.plugin("work", OK, nodes={"gpu": "true"})
+    with plain.running() as a:
+        id = a.put("work")
+        assert why(a, id) == ("no living node has the labels that plugin work requires: gpu=true")
+        with fast.running() as b:
+            assert b.ended(id)["attempts"][-1]["node"] == "b"
+            assert [b.run("work")["attempts"][-1]["node"] for _ in range(4)] == ["b"] * 4
+        assert why(a, a.put("work")) == "no living node has plugin work: b is stopped"

@@ -17,7 +17,9 @@ import pytest
 from ductile.core.delivery.retry_policy import mark_rejected
 from ductile.core.pipelines.intents import SendRelay
 from ductile.http.route_table import ENDPOINTS
+from ductile.store import nodes
 from ductile.store.engines.api import Tx
+from ductile.store.nodes import NodeRecord
 from ductile.store.outbox import relays
 from tests.core.agents.test_decision_log import LOG
 from tests.http import contract
@@ -142,7 +144,22 @@ def use_alerts(api: ApiHarness) -> None:
     assert get(api, "/alerts/failures").json["silenced_until"] is None
 
 
+def use_nodes(api: ApiHarness) -> None:
+    name = get(api, "/nodes").json["node"]
+    act(api, f"/node/{name}/drain")
+    act(api, f"/node/{name}/resume")
+    gone = NodeRecord("gone", "old", "1", "hash", {}, (), (), 1)
+
+    def work(tx: Tx) -> None:
+        nodes.register(tx, gone, is_only_node=False)
+        nodes.stop(tx, "old")
+
+    api.gateway.ledger.write(work)
+    act(api, "/node/gone/forget")
+
+
 def use_system(api: ApiHarness) -> None:
+    use_nodes(api)
     reads = "/ /healthz /metrics /system/status /system/overview /config/view /system/reload"
     more = "/plugins /plugin/echo /plugin/echo/openapi.json /skills /openapi.json /docs /notices"
     for path in (

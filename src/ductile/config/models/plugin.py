@@ -17,6 +17,7 @@ from ductile.config.models.fields import (
     Seconds,
     Section,
     Span,
+    Text,
     Whole,
     Word,
     refuse,
@@ -305,6 +306,11 @@ class PluginSettings(Section):
     )
     retry: RetrySettings = Field(
         default_factory=RetrySettings.model_construct, description="Retries of failed jobs."
+    )
+    nodes: Mapping[str, Text] = Field(
+        default_factory=dict,
+        description="Run its jobs only on nodes with these `service.labels`.",
+        examples=[{"gpu": "true"}],
     )
     timeouts: Mapping[str, Span] = Field(
         default_factory=dict,

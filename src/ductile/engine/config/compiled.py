@@ -118,8 +118,22 @@ class CompiledConfig:
                 serial.setdefault(entry.plugin, set()).add(entry.id)
         return {plugin: frozenset(ids) for plugin, ids in serial.items()}
 
+    @cached_property
+    def placed_elsewhere(self) -> frozenset[str]:
+        """The plugins that require labels which this node does not have."""
+        labels = self.settings.service.labels
+        return frozenset(
+            name
+            for name in self.plans
+            if not _own(self.settings, name).nodes.items() <= labels.items()
+        )
+
     def known(self) -> frozenset[str]:
         """The plugins whose jobs this node can run."""
+        return self._loaded_or_built_in - self.placed_elsewhere
+
+    @property
+    def _loaded_or_built_in(self) -> frozenset[str]:
         return frozenset({*self.plans, SWITCH_PLUGIN, RELAY_PLUGIN, WAIT_PLUGIN})
 
     def claimable(self) -> frozenset[str]:

@@ -32,9 +32,12 @@ class NodeHeartbeat:
         lease: NodeLease,
         terminate_jobs: Callable[[], None],
         begin_boot: Callable[[], None],
+        set_drained: Callable[[bool], None],
     ) -> None:
         """`terminate_jobs` ends the local processes; `begin_boot` records boot and node again
-        after other nodes have declared this one dead."""
+        after other nodes have declared this one dead; `set_drained` receives what an operator
+        has decided."""
+        self._set_drained = set_drained
         self._ledger, self._boot, self._clock, self._lease = ledger, boot, clock, lease
         self._terminate_jobs, self._begin_boot = terminate_jobs, begin_boot
 
@@ -47,9 +50,12 @@ class NodeHeartbeat:
             logger("nodes").error("other nodes declared this node dead; terminating local jobs")
             self._terminate_jobs()
             self._begin_boot()
-        if not self._ledger.write(lambda tx: nodes.renew(tx, self._boot)):
+        renewal = self._ledger.write(lambda tx: nodes.renew(tx, self._boot))
+        if renewal is None:
             # The row was deleted, or replaced while this node did not answer.
             self._begin_boot()
+        else:
+            self._set_drained(renewal.is_drained)
         self._lease.renew(since)
         return CHECK_SECONDS
 

@@ -8,6 +8,7 @@ from typing import Any
 from ductile.clock import to_text
 from ductile.engine.recovery.dead_nodes import LOST_AFTER
 from ductile.engine.services import Services
+from ductile.errors import NotFound, Refused
 from ductile.store import nodes
 
 
@@ -20,6 +21,37 @@ def report_nodes(services: Services) -> dict[str, Any]:
             row["seen_at"], row["seconds_since_seen"] = to_text(services.clock.now()), 0.0
         row["state"] = find_state(row)
     return {"node": services.node, "nodes": rows}
+
+
+def change_drain(services: Services, name: str, *, drained: bool, dry: bool) -> dict[str, Any]:
+    """Drain or resume a node; a node other than this one notices it within two seconds."""
+    row = find_node(services, name)
+    if not dry:
+        services.ledger.write(lambda tx: nodes.set_drained(tx, name, drained=drained))
+        if name == services.node:
+            services.set_drained(drained)
+        row = find_node(services, name)
+    return {"name": name, "state": row["state"], "jobs": row["jobs"]}
+
+
+def forget_node(services: Services, name: str, *, dry: bool) -> dict[str, Any]:
+    """Delete a node that is stopped or lost from the registry; jobs no longer wait for it."""
+    row = find_node(services, name)
+    if row["state"] not in ("stopped", "lost") or not services.ledger.boot_is_dead(row["boot"]):
+        raise Refused(f"node {name} is {row['state']}; only a node that has ended can be forgotten")
+    if not dry:
+        services.ledger.write(lambda tx: nodes.forget(tx, name, row["boot"]))
+    return {"name": name, "state": row["state"], "jobs": row["jobs"]}
+
+
+def find_node(services: Services, name: str) -> dict[str, Any]:
+    """A registered node with its state. Raises `NotFound`."""
+    rows = report_nodes(services)["nodes"]
+    found: dict[str, Any] | None = next((row for row in rows if row["name"] == name), None)
+    if found is None:
+        known = ", ".join(row["name"] for row in rows)
+        raise NotFound(f"there is no node {name}; the nodes are {known or 'not registered yet'}")
+    return found
 
 
 def find_state(row: Mapping[str, Any]) -> str:

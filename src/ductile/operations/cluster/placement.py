@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ductile.operations.cluster.nodes import find_state, is_living
 from ductile.store import nodes
 from ductile.store.engines.api import Tx
 
 
-def describe_other_nodes(tx: Tx, plugins: Collection[str]) -> dict[str, str]:
-    """For each of these plugins that registered nodes have: where its jobs can run."""
-    if not plugins:
-        return {}
-    rows = nodes.list_nodes(tx)
+def describe_other_nodes(
+    tx: Tx, plugins: Collection[str], absent: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """Why jobs of these plugins wait for nodes; a plugin that a node here can run has no entry.
+
+    `absent` are the plugins that this node cannot run, with the labels that they require.
+    """
+    rows = nodes.list_nodes(tx) if plugins else []
     found: dict[str, str] = {}
     for plugin in plugins:
         having = [row for row in rows if plugin in row["plugins"]]
-        living = [row["name"] for row in having if is_living(row)]
-        if living:
-            found[plugin] = f"only {_join(living)} can run plugin {plugin}"
+        living = [row for row in having if is_living(row)]
+        if living and all(row["drained_at"] is not None for row in living):
+            found[plugin] = f"every node that can run plugin {plugin} is drained"
+        elif plugin not in absent:
+            continue
+        elif living:
+            names = _join([row["name"] for row in living])
+            found[plugin] = f"only {names} can run plugin {plugin}"
         elif having:
             last = ", ".join(f"{row['name']} is {find_state(row)}" for row in having)
             found[plugin] = f"no living node has plugin {plugin}: {last}"
+        elif labels := absent[plugin]:
+            wanted = ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
+            found[plugin] = f"no living node has the labels that plugin {plugin} requires: {wanted}"
     return found
 
 

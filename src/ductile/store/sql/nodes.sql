@@ -22,7 +22,16 @@ DELETE FROM nodes WHERE seen_at < @a_week_ago@;
 DELETE FROM nodes WHERE name <> :name;
 
 -- name: renew_node
-UPDATE nodes SET seen_at = @database_time@ WHERE boot = :boot;
+UPDATE nodes SET seen_at = @database_time@ WHERE boot = :boot RETURNING drained_at;
+
+-- name: drain_node
+UPDATE nodes SET drained_at = coalesce(drained_at, @database_time@) WHERE name = :name;
+
+-- name: resume_node
+UPDATE nodes SET drained_at = NULL WHERE name = :name;
+
+-- name: delete_node
+DELETE FROM nodes WHERE name = :name AND boot = :boot;
 
 -- name: stop_node
 UPDATE nodes SET stopped_at = @database_time@ WHERE boot = :boot;

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
 from ductile.cli import output
+from ductile.cli.client import path_to
 from ductile.cli.command import CommandContext, Noun
 
-node = Noun("node", "List the nodes that share a ledger.")
+POLL_SECONDS = 0.5
+
+node = Noun("node", "List, drain and resume the nodes that share a ledger.")
 
 
 @node.read("list")
@@ -17,6 +23,55 @@ def listing(context: CommandContext) -> None:
     with context.target.open_reader() as api:
         found = api.get("/nodes")
     context.show(found, _show)
+
+
+NAME = click.argument("name", metavar="NAME")
+
+
+@node.write("drain")
+@NAME
+@click.option("--no-wait", is_flag=True, help="Return while jobs still run.")
+def drain(context: CommandContext, name: str, no_wait: bool) -> None:
+    """Let a node claim no more jobs, and wait for its jobs.
+
+    A drained node stays drained when it is restarted; `node resume` ends that.
+    """
+    with context.open_api() as api:
+        result = context.post_to(api, path_to("node", name, "drain"))
+        while result["state"] == "draining" and not (no_wait or context.dry_run):
+            time.sleep(POLL_SECONDS)
+            (row,) = (row for row in api.get("/nodes")["nodes"] if row["name"] == name)
+            result |= {"state": row["state"], "jobs": row["jobs"]}
+    context.show(result, lambda done: _show_action("drain", done))
+
+
+@node.write("resume")
+@NAME
+def resume(context: CommandContext, name: str) -> None:
+    """Let a drained node claim jobs again."""
+    done = context.post(path_to("node", name, "resume"))
+    context.show(done, lambda done: _show_action("resume", done))
+
+
+@node.write("forget")
+@NAME
+def forget(context: CommandContext, name: str) -> None:
+    """Delete a stopped or lost node from the list.
+
+    Jobs of a plugin that only this node had no longer wait for it: they end as removed.
+    """
+    done = context.post(path_to("node", name, "forget"))
+    context.show(done, lambda done: _show_action("forget", done))
+
+
+def _show_action(verb: str, done: Mapping[str, Any]) -> None:
+    if done.get("dry_run"):
+        output.print_line(f"would {verb} node {done['name']} ({done['state']})")
+    elif verb == "forget":
+        output.print_line(f"forgot node {done['name']}")
+    else:
+        jobs = f"; running jobs: {done['jobs']}" if done["jobs"] else ""
+        output.print_line(f"node {done['name']} is {done['state']}{jobs}")
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -389,6 +389,16 @@ class ClusterNodesModel(ResponseModel):
     nodes: list[ClusterNodeModel]
 
 
+class NodeActionModel(ResponseModel):
+    """A node after an action, or before it with `dry_run`."""
+
+    name: str
+    state: Literal["running", "draining", "drained", "stopped", "lost"]
+    jobs: int
+    """The number of jobs that it still runs."""
+    dry_run: bool = OMITTED
+
+
 class TokenModel(ResponseModel):
     """A token of the ledger."""
 

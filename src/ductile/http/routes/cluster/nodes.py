@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.http.responses import JsonResponse, services_of
-from ductile.operations.cluster.nodes import report_nodes
+from ductile.operations.cluster.nodes import change_drain, forget_node, report_nodes
+
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import ActionBody
 
 
 async def list_nodes(request: Request) -> Response:
     """`GET /nodes`: List the nodes that share the ledger, with their state and running jobs."""
     return JsonResponse(await asyncio.to_thread(report_nodes, services_of(request)))
+
+
+async def drain_node(request: Request, body: ActionBody) -> Response:
+    """`POST /node/{name}/drain`: Let a node claim no more jobs; its running jobs end."""
+    return await _change_drain(request, body, drained=True)
+
+
+async def resume_node(request: Request, body: ActionBody) -> Response:
+    """`POST /node/{name}/resume`: Let a drained node claim jobs again."""
+    return await _change_drain(request, body, drained=False)
+
+
+async def forget(request: Request, body: ActionBody) -> Response:
+    """`POST /node/{name}/forget`: Delete a stopped or lost node; jobs no longer wait for it."""
+    services, name = services_of(request), request.path_params["name"]
+    done = await asyncio.to_thread(forget_node, services, name, dry=body.dry_run)
+    return _respond(done, body)
+
+
+async def _change_drain(request: Request, body: ActionBody, *, drained: bool) -> Response:
+    services, name = services_of(request), request.path_params["name"]
+    done = await asyncio.to_thread(change_drain, services, name, drained=drained, dry=body.dry_run)
+    return _respond(done, body)
+
+
+def _respond(done: dict[str, Any], body: ActionBody) -> Response:
+    return JsonResponse({**done, "dry_run": True} if body.dry_run else done)
