@@ -148,6 +148,17 @@ def test_event_is_compared_with_more_waits_than_one_page(
         assert len(open_waits(harness)) == id
 
 
+def test_condition_may_read_the_context_of_the_waiting_run(make: Make) -> None:
+    condition = {"path": "context.who", "op": "eq", "value": "me"}
+    first = {"uses": "a", "baggage": {"who": "payload.who"}}
+    harness = make(first, {"wait": {"event": "paid", "if": condition, "timeout": 60.0}})
+    for who in ("me", "you"):
+        harness.start("p", {"who": who})
+    harness.run()
+    send(harness, "paid", {})
+    assert len(open_waits(harness)) == 1
+
+
 def test_event_of_a_job_ends_a_wait_in_the_same_transaction(make: Make) -> None:
     wait = {"event": "paid", "timeout": 60.0}
     branches = [{"id": "hold", "wait": wait}, {"id": "pay", "uses": "a"}]

@@ -44,6 +44,9 @@ from ductile.store.jobs.spawn import Spawned, SpawnPoint
 from ductile.store.tx_config import TxConfig
 from ductile.store.waits import WaitRow
 
+CONTEXT_ROOT = '"context'
+"""Occurs in a stored condition that reads the context."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
@@ -210,8 +213,11 @@ class _Closing:
         """End the waits that this event matches."""
         work: list[_Work] = []
         for row in waits.list_for_event(self._tx, event):
-            job = read.load_job(self._tx, row.job_id)
-            context = _load_context(self._tx, job.entered_context_id if job else None)
+            context: dict[str, Any] = {}
+            # Most conditions are about the event alone, and many runs may wait for its type.
+            if row.condition is not None and CONTEXT_ROOT in row.condition:
+                job = read.load_job(self._tx, row.job_id)
+                context = _load_context(self._tx, job.entered_context_id if job else None)
             if is_matched(row.condition, event.payload, context):
                 work += self.end_wait(row, WaitEnd(WaitStatus.MATCHED, self._now, event=event))
         return work
