@@ -126,6 +126,8 @@ class NewJob:
     """Seconds; if set, queued and running duplicates are dropped too."""
     submitter: str | None = None
     """The token or local user whose request creates it."""
+    priority: float = 0.0
+    """Seconds: it starts as if it had been enqueued this much earlier."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ TITLES = {
     "plugins.<name>": "PluginSettings",
     "plugins.<name>.retry": "RetrySettings",
     "plugins.<name>.circuit_breaker": "BreakerSettings",
+    "plugins.<name>.concurrency": "ConcurrencySettings",
+    "plugins.<name>.rate": "RateSettings",
     "plugins.<name>.schedules[]": "ScheduleSettings",
     "routes[]": "RouteSettings",
     "pipelines[]": "PipelineSettings",

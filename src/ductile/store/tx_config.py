@@ -35,6 +35,15 @@ class TxConfig:
     limits: Mapping[str, PluginLimits] = field(default_factory=dict)
     """The limits per key and the rate limits of the plugins that have any."""
 
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by which the jobs of a plugin start as if they had been enqueued earlier."""
+    pipeline_priorities: Mapping[str, float] = field(default_factory=dict)
+
+    def priority(self, plugin: str, pipeline: str = "") -> float:
+        """The larger of the priorities of a job's plugin and pipeline, in seconds."""
+        own = self.priorities.get(plugin, 0.0)
+        return max(own, self.pipeline_priorities.get(pipeline, 0.0)) if pipeline else own
+
     def lane(self, plugin: str, command: str, column: Json) -> str:
         """The lane of a new job, from its payload column."""
         limits = self.limits.get(plugin)

@@ -86,3 +86,27 @@ def test_newer_job_cancels_the_running_one(site: Site, serve) -> None:
     gate.arrived()
     gate.open(1)
     assert served.running.ended(second)["status"] == "succeeded"
+
+
+def test_priority_of_a_request_and_of_a_pipeline(site: Site, serve) -> None:
+    gate = site.gate()
+    site.settings["service"]["max_workers"] = 1
+    site.plugin("sync", gate.script("$(date +%s%N)") + OK)
+    steps = [{"uses": "sync"}]
+    site.settings["pipelines"] = [
+        {"name": "urgent", "on": "go", "steps": steps, "priority": "20m"},
+    ]
+    served = serve()
+    first = put(served, "a")
+    gate.arrived()
+    plain = put(served, "a")
+    soon = served.post("/plugin/sync/poll", {"priority": "10m"}).json["job_id"]
+    run = served.post("/pipeline/urgent?async=true", {"payload": {}}).json["job_id"]
+    gate.open(4)
+    ended = {id: served.running.ended(id)["started_at"] for id in (first, plain, soon, run)}
+    order = sorted(ended, key=lambda id: str(ended[id]))
+    assert order[0] == first
+    assert order[-1] == plain
+    refused = served.post("/plugin/sync/poll", {"priority": "400d"})
+    assert refused.status == 400
+    assert served.post("/pipeline/urgent", {"priority": "1m"}).status == 400

@@ -42,17 +42,22 @@ class LimitedQueue:
         self.effects: list[Effects] = []
         ledger.listen(self.effects.append)
         self.limits = limits
+        self.priorities: dict[str, float] = {}
 
     @property
     def tx_config(self) -> TxConfig:
-        return TxConfig(dedupe_ttl=60.0, limits={PLUGIN: self.limits})
+        limits = {PLUGIN: self.limits}
+        return TxConfig(dedupe_ttl=60.0, limits=limits, priorities=self.priorities)
 
     @property
     def policy(self) -> ClaimPolicy:
         return ClaimPolicy(owner="boot-1", tx_config=self.tx_config)
 
-    def put(self, account: str, plugin: str = PLUGIN, command: str = "poll") -> str:
-        new = NewJob(plugin, command, SubmittedBy.CLI, {"account": account})
+    def put(
+        self, account: str, plugin: str = PLUGIN, command: str = "poll", priority: float = 0.0
+    ) -> str:
+        payload = {"account": account}
+        new = NewJob(plugin, command, SubmittedBy.CLI, payload, priority=priority)
         id, now, config = self.entropy.uuid(), self.clock.now(), self.tx_config
         return self.ledger.write(
             lambda tx: enqueue.enqueue_job(tx, new, config, id=id, now=now)

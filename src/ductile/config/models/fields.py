@@ -33,6 +33,7 @@ from ductile.config.loader.files import absolute
 from ductile.config.loader.nodes import Location
 from ductile.config.loader.yaml import NotJson
 from ductile.config.models import units
+from ductile.core.jobs.limits import LONGEST_PRIORITY
 from ductile.model import Json
 
 _AS_WRITTEN = "as_written"
@@ -237,6 +238,8 @@ Seconds = Annotated[
     WithJsonSchema({"type": "string", "pattern": units.DURATION_PATTERN}),
 ]
 Span = Annotated[Seconds, Field(gt=0)]
+Priority = Annotated[Seconds, Field(le=LONGEST_PRIORITY)]
+PRIORITY = "Its jobs start as if they had been enqueued this much earlier."
 Bytes = Annotated[
     int,
     BeforeValidator(_bytes),

@@ -9,10 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from ductile.config.models.fields import (
+    PRIORITY,
     Flag,
     Name,
     Opaque,
     OpaqueTable,
+    Priority,
     Section,
     Span,
     Text,
@@ -196,6 +198,7 @@ class PipelineSettings(Section):
         default="async", description="`synchronous`: an API caller waits for the result."
     )
     timeout: Span = span("30s", "Maximum time that a synchronous caller waits.")
+    priority: Priority = span("0s", PRIORITY)
     workspace: Flag | None = Field(
         default=None,
         description="Give its jobs a workspace; default: `service.workspaces`.",

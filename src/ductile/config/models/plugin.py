@@ -9,10 +9,12 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ductile.config.models import units
 from ductile.config.models.fields import (
+    PRIORITY,
     Flag,
     InDuration,
     Name,
     OpaqueTable,
+    Priority,
     RawScalar,
     Seconds,
     Section,
@@ -334,6 +336,7 @@ class PluginSettings(Section):
         default=None, description="Maximum number of its jobs that run at once per key."
     )
     rate: RateSettings | None = Field(default=None, description="How often its jobs start.")
+    priority: Priority = span("0s", PRIORITY)
     notify_on_complete: Flag = Field(
         default=False, description="Start `on-hook` pipelines when its root jobs end."
     )

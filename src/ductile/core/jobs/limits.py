@@ -30,6 +30,9 @@ DEEPEST_KEPT = 150
 PAGE_BYTES = 4 * MIB
 """Bytes of a page of a list, unless its first row alone is larger."""
 
+LONGEST_PRIORITY = 7 * 86_400
+"""Seconds."""
+
 MAX_HOPS = 20
 """Default limit of jobs from the first of a chain to its last."""
 

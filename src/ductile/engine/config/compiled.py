@@ -271,6 +271,10 @@ def _tx_config(settings: Settings, router: Router) -> TxConfig:
             for name, plugin in plugins.items()
             if (limits := _limits(plugin)) is not None
         },
+        priorities={name: plugin.priority for name, plugin in plugins.items() if plugin.priority},
+        pipeline_priorities={
+            pipeline.name: pipeline.priority for pipeline in settings.pipelines if pipeline.priority
+        },
     )
 
 

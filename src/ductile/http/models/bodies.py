@@ -11,6 +11,7 @@ from ductile.core.agents.reminder import LARGEST_PAYLOAD
 from ductile.core.delivery.retry_policy import RETRIABLE, DeliveryStatus
 from ductile.core.delivery.signatures import decode_standard_key
 from ductile.core.flow.pauses import LONGEST_REASON
+from ductile.core.jobs.limits import LONGEST_PRIORITY
 from ductile.core.jobs.state_machine import status_named
 from ductile.core.values.scopes import is_scope
 from ductile.core.waits.decision import MAX_COMMENT
@@ -82,7 +83,9 @@ class SilenceBody(ActionBody):
     )
 
 
-class TriggerBody(ActionBody):
+class StartBody(ActionBody):
+    """What starts a job or a pipeline."""
+
     payload: Annotated[Any, Payload()] = Field(
         default_factory=dict, description="The job's payload; an empty object by default."
     )
@@ -94,7 +97,13 @@ class TriggerBody(ActionBody):
     )
 
 
-class PipelineStartBody(TriggerBody):
+class TriggerBody(StartBody):
+    priority: Annotated[float | None, BodyDuration(LONGEST_PRIORITY)] = Field(
+        None, description="Start as if enqueued this much earlier: `10m`, or seconds, up to a week."
+    )
+
+
+class PipelineStartBody(StartBody):
     payload: Annotated[Any, Payload()] = Field(
         default_factory=dict, description="The payload of the event that starts the pipeline."
     )

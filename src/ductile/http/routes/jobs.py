@@ -85,6 +85,7 @@ def new_job(
         dedupe_key=body.dedupe_key,
         dedupe_ttl=body.dedupe_ttl,
         submitter=submitter,
+        priority=body.priority or 0.0,
     )
 
 

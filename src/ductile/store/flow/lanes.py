@@ -33,6 +33,7 @@ MOST_SUPERSEDED = 1000
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
     seq: int
+    """Its place in the queue: its sequence number, or that of the job that it follows."""
     id: str
     lane: str
     command: str

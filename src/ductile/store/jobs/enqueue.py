@@ -48,6 +48,7 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         snapshot_id=tx_config.snapshot_id,
     )
     set_lane(tx, id, new.plugin, new.command, new.payload, tx_config)
+    set_place(tx, id, max(new.priority, tx_config.priority(new.plugin)), now)
     tx.effects.ready += 1
     fields = {
         "job_id": id,
@@ -64,6 +65,12 @@ def set_lane(tx: Tx, id: str, plugin: str, command: str, column: Json, tx_config
     """Store the keys of a new job's limits; most plugins have none, and cost no statement."""
     if lane := tx_config.lane(plugin, command, column):
         tx.run("set_lane", id=id, lane=lane)
+
+
+def set_place(tx: Tx, id: str, priority: float, now: datetime) -> None:
+    """Give a new job the place in the queue of a job that was enqueued `priority` seconds ago."""
+    if priority > 0:
+        tx.run("set_place", id=id, since=to_text(now - timedelta(seconds=priority)))
 
 
 def set_submitter(tx: Tx, job_ids: Iterable[str], submitter: str) -> None:

@@ -211,7 +211,10 @@ class _IntentWriter:
         )
         if not added:
             return
-        enqueue.set_lane(self._tx, job_id, intent.plugin, intent.command, column, self._tx_config)
+        config = self._tx_config
+        enqueue.set_lane(self._tx, job_id, intent.plugin, intent.command, column, config)
+        priority = config.priority(intent.plugin, intent.pipeline)
+        enqueue.set_place(self._tx, job_id, priority, self._now)
         self.spawned.job_ids.append(job_id)
         if intent.dead is not None:
             self.spawned.over_limit.append((job_id, intent.dead))

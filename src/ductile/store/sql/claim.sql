@@ -77,12 +77,12 @@ WITH RECURSIVE lanes(lane) AS (
 SELECT lane FROM lanes WHERE lane IS NOT NULL;
 
 -- name: first_parked
--- The oldest job of a lane that may run.
-SELECT j.seq, j.id, j.lane, j.command FROM job_queue j
+-- The first job of a lane that may run, by its place in the queue.
+SELECT coalesce(j.place, j.seq), j.id, j.lane, j.command FROM job_queue j
 WHERE j.plugin = :plugin AND j.lane = :lane AND j.status = 'queued'
   AND j.next_retry_at IS NULL AND j.parked = 1
 @may_run@
-ORDER BY j.seq LIMIT 1;
+ORDER BY coalesce(j.place, j.seq), j.seq LIMIT 1;
 
 -- name: running_lanes
 SELECT lane, count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin GROUP BY lane;

@@ -1,6 +1,13 @@
 -- name: set_lane
 UPDATE job_queue SET lane = :lane WHERE id = :id;
 
+-- name: set_place
+-- Place a job before the first job that was enqueued since then; parked jobs are found by place.
+UPDATE job_queue SET parked = 1, place = (
+  SELECT first.seq - 1 FROM job_queue first WHERE first.created_at >= :since
+  ORDER BY first.created_at, first.seq LIMIT 1)
+WHERE id = :id;
+
 -- name: lane_of
 SELECT lane FROM job_queue WHERE id = :id;
 

@@ -112,6 +112,7 @@ def _alias(row: Json) -> str | None:
 @click.option("--payload-file", metavar="FILE", hidden=True, help="Same as --payload @FILE.")
 @click.option("--dedupe-key", metavar="K", help="Skip if a job with this key already ran.")
 @DEDUPE_TTL
+@click.option("--priority", metavar="D", help="Start as if enqueued this much earlier: 10m.")
 @click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
 @TIMEOUT
 def run(
@@ -122,6 +123,7 @@ def run(
     payload_file: str | None,
     dedupe_key: str | None,
     dedupe_ttl: str | None,
+    priority: str | None,
     detached: bool,
     timeout: float,
 ) -> int:
@@ -134,7 +136,12 @@ def run(
         if payload is not None:
             raise UsageError("--payload and --payload-file cannot be combined")
         payload = f"@{payload_file}"
-    given = {"payload": read_json(payload), "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
+    given = {
+        "payload": read_json(payload),
+        "dedupe_key": dedupe_key,
+        "dedupe_ttl": dedupe_ttl,
+        "priority": priority,
+    }
     body = {key: value for key, value in given.items() if value is not None}
     if context.dry_run:
         with context.open_api() as api:
