@@ -15,6 +15,7 @@ from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.disk_limit import DiskLimit
 from ductile.core.alerts.machine import AlertPolicy, AlertState
 from ductile.core.alerts.rules import AlertRule, Grouping
+from ductile.core.flow.pauses import Pause, PauseKind
 from ductile.core.jobs.judge import judge
 from ductile.core.schedules.breaker import BreakerPolicy
 from ductile.core.schedules.decide import Cron, Every, Schedule
@@ -23,7 +24,8 @@ from ductile.store import notices, schedules
 from ductile.store.alerts import evaluate, rows
 from ductile.store.alerts.evaluate import AlertInputs, SentAlert
 from ductile.store.alerts.levels import Watched
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
+from ductile.store.flow.pauses import end_pause, store_pause
 from ductile.store.jobs import close
 from ductile.store.jobs.settle import settle
 from ductile.store.schedules import FirePolicy
@@ -431,3 +433,33 @@ def test_dead_message_is_undelivered_until_a_later_one_arrives(alerting: Alertin
     alerting.evaluate()
     alerting.end(alerting.must_take())
     assert undelivered() == []
+
+
+def test_one_node_evaluates_at_a_time(
+    open_ledger: Callable[[], Ledger], clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    """On SQLite there is one writer anyway."""
+    first, second = open_ledger(), open_ledger()
+    if first.engine == "sqlite":
+        pytest.skip("one writer")
+    inputs = AlertInputs((rule(Condition.JOB_DEAD),), Watched(), "home", clock.now())
+    base_id = entropy.uuid()
+
+    def evaluate_meanwhile(tx: Tx) -> object:
+        assert tx.hold(*evaluate.LOCK, wait=False)
+        return second.write(lambda other: evaluate.evaluate(other, inputs, TX_CONFIG, base_id))
+
+    assert first.write(evaluate_meanwhile) is None
+    assert second.write(lambda tx: evaluate.evaluate(tx, inputs, TX_CONFIG, base_id)) is not None
+
+
+def test_paused_plugin_is_neither_silent_nor_late(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.PLUGIN_SILENT, Condition.QUEUE_AGE, lasts=600.0))
+    alerting.run(ok=True)
+    alerting.put("work")
+    now = alerting.clock.now()
+    pause = Pause(PauseKind.PLUGIN, "work", to_text(now), "me", None, None, None)
+    alerting.ledger.write(lambda tx: store_pause(tx, pause, now))
+    assert alerting.evaluate(1000) == []
+    alerting.ledger.write(lambda tx: end_pause(tx, PauseKind.PLUGIN, "work", "me", now))
+    assert len(alerting.evaluate()) == 1
