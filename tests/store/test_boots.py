@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from ductile.errors import LedgerBusy, LedgerError
 from ductile.store import boots
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.pg_connection import with_keepalives
+from ductile.store.engines.pg_connection import has_own_session, with_keepalives
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
 from tests.postgres import Server
@@ -220,3 +221,53 @@ def test_invalid_address_is_refused_without_quoting_it() -> None:
     with pytest.raises(LedgerError) as caught:
         PostgresLedger("host=db hunter22")
     assert "hunter22" not in caught.value.message
+
+
+class _Pooler:
+    """A pooler in transaction mode: the server session of an idle client goes to the next one."""
+
+    def __init__(self, *, keeps_sessions: bool) -> None:
+        self._keeps_sessions, self._owners = keeps_sessions, dict[int, "_Client"]()
+
+    def session_of(self, client: _Client) -> int:
+        """The server's pid for this statement."""
+        for pid, owner in self._owners.items():
+            if owner is client or not (self._keeps_sessions or owner.in_transaction):
+                self._owners[pid] = client
+                return pid
+        pid = 100 + len(self._owners)
+        self._owners[pid] = client
+        return pid
+
+
+class _Client:
+    def __init__(self, pooler: _Pooler) -> None:
+        self._pooler, self.in_transaction = pooler, False
+        self._pid = 0
+
+    def execute(self, statement: str) -> _Client:
+        if statement in ("BEGIN", "ROLLBACK"):
+            self.in_transaction = statement == "BEGIN"
+        self._pid = self._pooler.session_of(self)
+        return self
+
+    def fetchone(self) -> tuple[int]:
+        return (self._pid,)
+
+
+@pytest.mark.parametrize("keeps_sessions", [True, False])
+def test_pooler_that_does_not_keep_sessions_is_recognized(keeps_sessions: bool) -> None:
+    pooler = _Pooler(keeps_sessions=keeps_sessions)
+    first: Any = _Client(pooler)
+    second: Any = _Client(pooler)
+    assert has_own_session(first, second) is keeps_sessions
+
+
+def test_ledger_behind_such_a_pooler_is_refused(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = PostgresLedger(postgres.database())
+    monkeypatch.setattr("ductile.store.engines.postgres.has_own_session", lambda *_: False)
+    with pytest.raises(LedgerError, match="pooler in transaction mode"):
+        ledger.start()
+    ledger.close()

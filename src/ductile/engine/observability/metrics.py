@@ -70,6 +70,7 @@ class Metrics:
             *self._format_http(followers),
             *self._read_ledger(self._format_outboxes),
             *self._read_ledger(self._format_alerts),
+            *self._read_ledger(lambda: self._gateway.ledger.read(_format_stream)),
             *self._format_store(),
             *_format_process(),
         )
@@ -100,6 +101,10 @@ class Metrics:
         gateway = self._gateway
         version = (("version", ductile.__version__),)
         yield format_metric("ductile_build_info", "gauge", "The running version.", [(version, 1)])
+        node = (("node", gateway.node),)
+        yield format_metric("ductile_node_info", "gauge", "The name of this node.", [(node, 1)])
+        help = "Whether an operator has drained this node."
+        yield format_value("ductile_node_drained", "gauge", help, gateway.is_drained)
         help = "Seconds since the start."
         yield format_value("ductile_uptime_seconds", "gauge", help, gateway.uptime)
         loaded = len(gateway.compiled.plans)
@@ -281,6 +286,13 @@ class Metrics:
         if isinstance(largest, int):
             help = "Largest number of transactions in one commit."
             yield format_value("ductile_store_largest_batch", "gauge", help, largest)
+
+
+def _format_stream(tx: Tx) -> list[str]:
+    held = tx.dicts("stream_holders", seconds=0.0)
+    help = "Age of the oldest open transaction, which events of later ones wait for."
+    oldest = max((row["seconds"] for row in held), default=0.0)
+    return [format_value("ductile_stream_held_seconds", "gauge", help, oldest)]
 
 
 def _format_process() -> Iterator[str]:

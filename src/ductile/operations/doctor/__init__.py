@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ductile.operations.doctor import alerts, config, files, ledger, plugins, process, relays, work
+from ductile.operations.doctor import (
+    alerts,
+    config,
+    files,
+    ledger,
+    nodes,
+    plugins,
+    process,
+    relays,
+    work,
+)
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, Severity
 
@@ -35,6 +45,9 @@ CHECKS: tuple[Check, ...] = (
     ledger.readers,
     ledger.invariants,
     ledger.backups,
+    nodes.drift,
+    nodes.lost,
+    nodes.stream,
     work.jobs,
     work.waiting,
     work.breakers,

@@ -74,6 +74,27 @@ def set_server_keepalives(session: Session) -> None:
         session.commit()
 
 
+def has_own_session(first: Session, second: Session) -> bool:
+    """Whether `first` keeps its session of the server while `second` has a transaction.
+
+    A pooler in transaction mode gives the idle session of the first to the second. The pid that
+    the driver knows is the pooler's; only the server knows its own.
+    """
+    before = _ask_pid(first)
+    second.execute("BEGIN")
+    other = _ask_pid(second)
+    after = _ask_pid(first)
+    second.execute("ROLLBACK")
+    return before == after != other
+
+
+def _ask_pid(session: Session) -> int:
+    row = session.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None
+    pid: int = row[0]
+    return pid
+
+
 def abort_connection(session: Session) -> None:
     """Shut down the socket, so that a thread that waits for the server's answer gets an error."""
     with (

@@ -27,6 +27,7 @@ from ductile.store.engines.pg_connection import (
     CONNECT_TIMEOUT,
     NEVER_GIVE_UP,
     SteadyPool,
+    has_own_session,
     set_server_keepalives,
     with_keepalives,
 )
@@ -116,11 +117,29 @@ class PostgresLedger:
             why = self._describe_refusal() or str(error)
             raise LedgerError(f"the database cannot be reached: {why}") from error
         if not self._read_only:
+            self._refuse_transaction_pooler()
             with self._pool.connection() as connection:
                 migrate(PostgresSchema(connection))
                 connection.execute(RESET_RESTORED_NOTICES)
             self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
             self._writer.start()
+
+    def _refuse_transaction_pooler(self) -> None:
+        """Raise `LedgerError` if sessions do not persist: no lock would prove that a node lives."""
+        try:
+            with (
+                psycopg.connect(self._address, autocommit=True) as first,
+                psycopg.connect(self._address, autocommit=True) as second,
+            ):
+                persists = has_own_session(first, second)
+        except psycopg.OperationalError:
+            # No further sessions are to be had; a pooler would have accepted them.
+            return
+        if not persists:
+            raise LedgerError(
+                "state.url leads to a pooler in transaction mode (pgbouncer), which does not keep "
+                "sessions; use its session mode, or the address of the server"
+            )
 
     def _describe_refusal(self) -> str | None:
         """The server's or the system's own message on one line; the pool only reports a timeout."""

@@ -57,6 +57,20 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin 
   AND extract(epoch FROM now() - xact_start) > :seconds
 ORDER BY xact_start LIMIT 10;
 
+-- name: stream_holders
+-- Sessions whose open transaction holds back the notices of later transactions.
+SELECT 0 AS pid, '' AS who, '' AS place, 0.0 AS seconds WHERE FALSE AND :seconds > 0;
+
+-- name: stream_holders [postgres]
+-- In any database of the server, because transaction ids are shared.
+SELECT pid, coalesce(nullif(application_name, ''), usename, '?') AS who,
+       coalesce(datname, '?') AS place,
+       CAST(extract(epoch FROM clock_timestamp() - xact_start) AS double precision) AS seconds
+FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+  AND extract(epoch FROM clock_timestamp() - xact_start) > :seconds
+ORDER BY xact_start LIMIT 10;
+
 -- name: contents
 -- Row counts of a ledger, also of the Go program; jobs are counted up to a limit.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM job_queue LIMIT :most) AS jobs),

@@ -18,11 +18,19 @@ from ductile.cli.options import PLUGIN, limit_option
 from ductile.errors import ConfigError, NotRunning, UsageError
 
 MAX_NOTE_LENGTH = 200
+NODE_VARIABLE = "DUCTILE_NODE"
+"""The variable by which one configuration serves several nodes."""
 
 
 @write("start")
-def start(context: CommandContext) -> int:
-    """Run the gateway in the foreground until SIGTERM or Ctrl-C."""
+@click.option("--node", metavar="NAME", help="Set DUCTILE_NODE for the configuration.")
+def start(context: CommandContext, node: str | None) -> int:
+    """Run the gateway in the foreground until SIGTERM or Ctrl-C.
+
+    With --node, one configuration serves several nodes: it uses ${DUCTILE_NODE} where they differ.
+    """
+    if node is not None:
+        os.environ[NODE_VARIABLE] = node
     if context.dry_run:
         context.show(_plan(context), _show_plan)
         return 0
