@@ -33,6 +33,7 @@ function columns(onDone: () => void): Column<Approval>[] {
     {
       id: 'run',
       title: 'Run',
+      wide: true,
       cell: ({ instance_id, pipeline, step }) => (
         <>
           {instance_id ? <Link to={`/runs/${instance_id}`}>{pipeline}</Link> : pipeline}
@@ -46,7 +47,7 @@ function columns(onDone: () => void): Column<Approval>[] {
       wide: true,
       cell: ({ created_at }) => <Time at={created_at} relative />,
     },
-    { id: 'end', title: 'End', cell: (approval) => <End approval={approval} /> },
+    { id: 'end', title: 'End', wide: true, cell: (approval) => <End approval={approval} /> },
     {
       id: 'actions',
       title: '',
