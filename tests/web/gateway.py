@@ -37,6 +37,8 @@ plugins:
   quick: {{}}
   copy: {{}}
   broken: {{retry: {{max_attempts: 1}}}}
+alerts:
+  - {{name: broken, on: [job.dead], to: quick, wait: 0s}}
 pipelines:
   - name: photos
     on: photos.new

@@ -96,6 +96,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "pause-schedule",
         "pause-plugin",
         "approve",
+        "alerts",
         "job-filters",
         "reconnect",
         "cross-site",

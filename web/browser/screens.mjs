@@ -26,6 +26,7 @@ export async function findScreens(page) {
     '/webhooks?tab=deliveries',
     '/webhooks?tab=relays',
     '/agents',
+    '/alerts?name=broken',
     '/events',
     '/configuration',
     '/configuration?tab=tokens',

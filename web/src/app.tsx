@@ -21,6 +21,7 @@ import { Runs } from './screens/runs/runs';
 import { Schedules } from './screens/schedules/schedules';
 import { Shell } from './shell';
 
+const Alerts = lazy(async () => (await import('./screens/alerts/alerts')).Alerts);
 const Approvals = lazy(async () => (await import('./screens/approvals/approvals')).Approvals);
 const Configuration = lazy(
   async () => (await import('./screens/configuration/configuration')).Configuration,
@@ -43,6 +44,7 @@ const ROUTES: readonly [string, (parameters: Parameters) => JSX.Element][] = [
   ['/plugins/:name', ({ name = '' }) => <PluginScreen key={name} name={name} />],
   ['/webhooks', () => <Webhooks />],
   ['/agents', () => <Agents />],
+  ['/alerts', () => <Alerts />],
   ['/events', () => <Events />],
   ['/configuration', () => <Configuration />],
 ];

@@ -38,6 +38,91 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the alert rules with their state. */
+        get: operations["get_alerts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show a rule with its groups and its last messages. */
+        get: operations["get_alerts_name"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}/silence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send no messages of a rule until the given end. */
+        post: operations["post_alerts_name_silence"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send a test message to the target of a rule. */
+        post: operations["post_alerts_name_test"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/alerts/{name}/unsilence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send messages of a silenced rule again. */
+        post: operations["post_alerts_name_unsilence"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/analytics/hours": {
         parameters: {
             query?: never;
@@ -1602,6 +1687,119 @@ export interface components {
             name_for_model: string;
             schema_version: string;
         };
+        /** @description What fails in a group, by one condition. */
+        AlertCause: {
+            command: string;
+            condition: string;
+            count: number;
+            first_error: string;
+            job_id: string | null;
+            /** Format: date-time */
+            last_at: string;
+            last_error: string;
+            /** Format: date-time */
+            since: string;
+            /** @description Kind and name, such as `plugin:backup`. */
+            subject: string;
+        };
+        /** @description The alert of one group of a rule. */
+        AlertGroup: {
+            causes: components["schemas"]["AlertCause"][];
+            count: number;
+            first_error: string | null;
+            flapping: boolean;
+            group: string;
+            last_error: string | null;
+            notified_at: string | null;
+            /** @description When it began to fail; if it is ok, when it last did. */
+            since: string | null;
+            /** @enum {string} */
+            state: "ok" | "pending" | "firing";
+            updated_at: string | null;
+        };
+        /** @description A message, and the state of the job or run that delivers it. */
+        AlertMessage: {
+            alert_group: string;
+            /** Format: date-time */
+            created_at: string;
+            job_id: string | null;
+            job_status: string | null;
+            message: string;
+            /** @enum {string} */
+            news: "firing" | "reminder" | "resolved" | "flapping" | "test";
+            number: number;
+            run_id: string | null;
+            run_status: string | null;
+            target: string;
+        };
+        /** @description An alert rule, with its worst state. */
+        AlertRule: {
+            /** @description Number of groups. */
+            firing: number;
+            last_error: string | null;
+            notified_at: string | null;
+            on: string[];
+            pending: number;
+            rule: string;
+            silenced_by: string | null;
+            silenced_until: string | null;
+            since: string | null;
+            /** @enum {string} */
+            state: "ok" | "pending" | "firing";
+            /** @enum {string} */
+            target: "plugin" | "pipeline";
+            to: string;
+        };
+        /** @description An alert rule with its groups and its last messages. */
+        AlertRuleDetail: {
+            after: number;
+            /** @description Number of groups. */
+            firing: number;
+            for: string;
+            /** @enum {string} */
+            group: "subject" | "plugin" | "none";
+            /** @description Those that fail first. */
+            groups: components["schemas"]["AlertGroup"][];
+            last_error: string | null;
+            /** @description The newest first. */
+            messages: components["schemas"]["AlertMessage"][];
+            notified_at: string | null;
+            on: string[];
+            only: string[];
+            pending: number;
+            repeat: string;
+            rule: string;
+            silenced_by: string | null;
+            silenced_until: string | null;
+            since: string | null;
+            /** @enum {string} */
+            state: "ok" | "pending" | "firing";
+            /** @enum {string} */
+            target: "plugin" | "pipeline";
+            to: string;
+            wait: string;
+        };
+        /** @description The alert rules. */
+        AlertRules: {
+            alerts: components["schemas"]["AlertRule"][];
+            /** @description Messages of the last week that did not arrive, the newest first. */
+            undelivered: components["schemas"]["UndeliveredAlert"][];
+        };
+        /** @description The silence of a rule; null if it is not silenced. */
+        AlertSilence: {
+            dry_run?: boolean;
+            rule: string;
+            silenced_by: string | null;
+            silenced_until: string | null;
+        };
+        /** @description The test message was enqueued; with `dry_run`, it would be. */
+        AlertTest: {
+            dry_run?: boolean;
+            job_id: string | null;
+            rule: string;
+            run_id: string | null;
+            to: string;
+        };
         /** @description Finished attempts of the last 24 hours. */
         AnalyticsHours: {
             /** @description The oldest first; the last one is not over yet. */
@@ -2610,6 +2808,10 @@ export interface components {
         };
         /** @description What runs, waits, failed and comes next. */
         Overview: {
+            /** @description Alerts that fire: rule, group, state, since, count, first_error, last_error, notified_at. */
+            alerts: {
+                [key: string]: unknown;
+            }[];
             /** Format: date-time */
             at: string;
             breakers: {
@@ -3137,6 +3339,9 @@ export interface components {
             last_fire: string | null;
             last_success: string | null;
             next_run: string | null;
+            /** @description The pipeline that it starts, instead of a command. */
+            pipeline: string | null;
+            /** @description `pipeline:NAME` if it starts a pipeline. */
             plugin: string;
             /** @description Why it does not fire. */
             reason: string | null;
@@ -3157,6 +3362,21 @@ export interface components {
             reminders: components["schemas"]["ReminderSummary"][];
             schedules: components["schemas"]["Schedule"][];
         };
+        /** @description Exactly one of `duration` and `until` is required. */
+        SilenceBody: {
+            /**
+             * @description Return what would be done; change nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @description How long no messages are sent: `2h`, or seconds. */
+            duration?: string | number;
+            /**
+             * Format: date-time
+             * @description Until when no messages are sent.
+             */
+            until?: string;
+        };
         /** @description A command or pipeline that an agent can run. */
         Skill: {
             description: string;
@@ -3175,6 +3395,10 @@ export interface components {
         };
         /** @description The state of the gateway, its ledger and its plugins. */
         Status: {
+            /** @description Alerts that fire, as in the overview. */
+            alerts: {
+                [key: string]: unknown;
+            }[];
             /** @description Decisions that pipelines wait for. */
             approvals: number;
             boot: string;
@@ -3189,6 +3413,10 @@ export interface components {
             queue_depth: number;
             running: number;
             running_gateway: boolean;
+            /** @description Messages of alerts that did not arrive. */
+            undelivered_alerts: {
+                [key: string]: unknown;
+            }[];
             uptime_seconds: number;
             version: string;
             /** @description All steps that wait for a decision, an event or a time; their jobs are queued. */
@@ -3342,6 +3570,17 @@ export interface components {
         /** @description The sessions of all users were ended. */
         UiSessionsClosed: {
             closed: number;
+        };
+        /** @description A message that did not arrive. */
+        UndeliveredAlert: {
+            /** Format: date-time */
+            created_at: string;
+            error: string | null;
+            group: string;
+            job_id: string | null;
+            rule: string;
+            run_id: string | null;
+            to: string;
         };
         /** @description A webhook for agents, without its secret. */
         Webhook: {
@@ -3523,6 +3762,553 @@ export interface operations {
             };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_alerts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The alert rules. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRules"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_alerts_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A pipeline's name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description An alert rule with its groups and its last messages. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertRuleDetail"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_alerts_name_silence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A pipeline's name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SilenceBody"];
+            };
+        };
+        responses: {
+            /** @description The silence of a rule; null if it is not silenced. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertSilence"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_alerts_name_test: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A pipeline's name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ActionBody"];
+            };
+        };
+        responses: {
+            /** @description The test message was enqueued; with `dry_run`, it would be. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertTest"];
+                };
+            };
+            /** @description The test message was enqueued; with `dry_run`, it would be. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertTest"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_alerts_name_unsilence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A pipeline's name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ActionBody"];
+            };
+        };
+        responses: {
+            /** @description The silence of a rule; null if it is not silenced. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertSilence"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -23,6 +23,7 @@ const TONES: Record<string, string> = {
   draining: 'warn',
   drained: 'warn',
   lost: 'bad',
+  firing: 'bad',
   unhealthy: 'warn',
   failed: 'bad',
   timed_out: 'bad',

@@ -17,6 +17,7 @@ export const SCREENS: readonly { letter: string; path: string; name: string }[] 
   { letter: 'l', path: '/plugins', name: 'Plugins' },
   { letter: 'w', path: '/webhooks', name: 'Webhooks' },
   { letter: 'a', path: '/agents', name: 'Agents' },
+  { letter: 't', path: '/alerts', name: 'Alerts' },
   { letter: 'e', path: '/events', name: 'Events' },
   { letter: 'c', path: '/configuration', name: 'Configuration' },
 ];

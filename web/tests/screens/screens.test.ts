@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type {
+  AlertRules,
   Attempt,
   JobPage,
   Overview,
@@ -42,6 +43,7 @@ describe('findAttention', () => {
     status: null,
     deliveries: null,
     approvals: null,
+    alerts: null,
   };
 
   it('finds nothing in nothing', () => {
@@ -62,6 +64,27 @@ describe('findAttention', () => {
     const items = findAttention({ ...nothing, pauses: { pauses } });
     expect(items.map(({ why, href }) => [why, href])).toEqual([
       ['token:ada paused it: a move', '/plugins/a%2Fb'],
+    ]);
+  });
+
+  it('reports firing alerts that are not silenced, and messages that did not arrive', () => {
+    const rule = (name: string, state: string, silenced_until: string | null) => ({
+      rule: name,
+      state,
+      silenced_until,
+      last_error: 'full',
+    });
+    const alerts = [
+      rule('a b', 'firing', null),
+      rule('quiet', 'firing', '2026-01-02'),
+      rule('fine', 'ok', null),
+    ];
+    const undelivered = [{ rule: 'a b', to: 'notify', error: 'exit code 1' }];
+    const found = { alerts, undelivered } as AlertRules;
+    const items = findAttention({ ...nothing, alerts: found });
+    expect(items.map(({ why, href }) => [why, href])).toEqual([
+      ['a b to notify: exit code 1', '/alerts'],
+      ['full', '/alerts?name=a%20b'],
     ]);
   });
 

@@ -1,6 +1,7 @@
 // What needs the operator, from the gateway's own answers.
 
 import type {
+  AlertRules,
   Approvals,
   Deliveries,
   JobPage,
@@ -32,6 +33,7 @@ interface Sources {
   status: Status | null;
   deliveries: Deliveries | null;
   approvals: Approvals | null;
+  alerts: AlertRules | null;
 }
 
 const RECENT_MS = 86_400_000;
@@ -41,6 +43,7 @@ const QUIET_SCHEDULES = /^(active|paused|done|breaker_.*|refused|unhealthy|disab
 export function findAttention(sources: Sources): AttentionItem[] {
   return [
     ...waitingApprovals(sources.approvals),
+    ...firingAlerts(sources.alerts),
     ...pausedParts(sources.pauses),
     ...openBreakers(sources.overview),
     ...heldPlugins(sources.overview, sources.status),
@@ -90,6 +93,32 @@ function waitingApprovals(found: Approvals | null): AttentionItem[] {
     href: approval.instance_id ? `/runs/${approval.instance_id}` : '/approvals?status=waiting',
     at: approval.created_at,
   }));
+}
+
+function firingAlerts(found: AlertRules | null): AttentionItem[] {
+  const [lost] = found?.undelivered ?? [];
+  const firing = (found?.alerts ?? [])
+    .filter(({ state, silenced_until }) => state === 'firing' && !silenced_until)
+    .map(({ rule, last_error, since }) => ({
+      id: `alert ${rule}`,
+      kind: 'Alert',
+      tone: 'bad' as const,
+      title: rule,
+      why: last_error ?? 'It is firing.',
+      href: `/alerts?name=${encodeURIComponent(rule)}`,
+      at: since,
+    }));
+  if (!lost) return firing;
+  const unreached = {
+    id: 'undelivered alerts',
+    kind: 'Alert',
+    tone: 'bad' as const,
+    title: 'A message did not arrive',
+    why: `${lost.rule} to ${lost.to}: ${lost.error ?? 'it failed.'}`,
+    href: '/alerts',
+    at: lost.created_at,
+  };
+  return [unreached, ...firing];
 }
 
 /** The pause of the gateway has a notice of its own. */

@@ -1,6 +1,7 @@
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type {
+  AlertRules,
   Approvals,
   Deliveries,
   JobPage,
@@ -34,6 +35,7 @@ export function useAttention(
     addressOf('approvals:ro', '/approvals?status=waiting'),
     ofTopics('approvals'),
   );
+  const alerts = useResource<AlertRules>(addressOf('jobs:ro', '/alerts'), ofTopics('alerts'));
   const isMissing =
     (can('system:ro') && !overview) || (can('jobs:ro') && !(dead.data && failed.data));
   if (isMissing) return null;
@@ -46,5 +48,6 @@ export function useAttention(
     schedules: schedules.data,
     deliveries: deliveries.data,
     approvals: approvals.data,
+    alerts: alerts.data,
   });
 }
