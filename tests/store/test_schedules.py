@@ -705,3 +705,12 @@ def test_entry_fires_after_the_clock_is_set_back_ten_years(t: Timer) -> None:
     t.clock.moment -= timedelta(days=3650)
     assert t.fire().job_ids == ()
     assert len(t.after(60).job_ids) == 1
+
+
+def test_jobs_of_a_schedule_with_a_priority_start_before_recent_ones(t: Timer) -> None:
+    urgent = t.begin(replace(MINUTELY, priority=30.0))
+    t.clock.advance(59)
+    waiting = t.put("other").job_id
+    fired = t.after(2, urgent).job_ids
+    assert len(fired) == 1
+    assert [t.must_take().job.id, t.must_take().job.id] == [*fired, waiting]

@@ -229,7 +229,13 @@ def _admit(
 def _enqueue(
     tx: Tx, schedule: Schedule, run: Run, tx_config: TxConfig, job_id: str, now: datetime
 ) -> None:
-    new = NewJob(schedule.plugin, schedule.command, SubmittedBy.SCHEDULER, schedule.payload)
+    new = NewJob(
+        schedule.plugin,
+        schedule.command,
+        SubmittedBy.SCHEDULER,
+        schedule.payload,
+        priority=schedule.priority,
+    )
     enqueue.enqueue_job(tx, new, tx_config, id=job_id, now=now)
     tx.run("schedule_job", id=job_id, schedule_id=schedule.id, slot=to_text(run.slot))
 

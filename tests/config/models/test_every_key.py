@@ -63,6 +63,7 @@ EVERY_KEY: dict[str, Any] = {
                     "not_on": [1],
                     "catch_up": "skip",
                     "if_running": "skip",
+                    "priority": "10m",
                     "command": "poll",
                 },
                 {"id": "c", "at": "2026-01-01T00:00:00Z"},

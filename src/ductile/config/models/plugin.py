@@ -214,6 +214,7 @@ class ScheduleSettings(PipelineScheduleSettings):
     """When a command runs; exactly one of `every`, `cron`, `at` and `after` is required."""
 
     command: Name = Field(default=POLL, description="Command to run.")
+    priority: Priority = span("0s", PRIORITY)
 
 
 class RetrySettings(Section):

@@ -105,6 +105,8 @@ class Schedule:
     window: Window | None = None
     catch_up: CatchUp = CatchUp.SKIP
     if_running: IfRunning = IfRunning.SKIP
+    priority: float = 0.0
+    """Seconds by which its jobs start as if they had been enqueued earlier."""
     pipeline: str | None = None
     """The pipeline that it starts instead of a command."""
 

@@ -82,6 +82,7 @@ def _schedule(plugin: str, entry: PipelineScheduleSettings, local: ZoneInfo) -> 
         window=Window.parse(entry.window, zone, entry.not_on) if bounded else None,
         catch_up=CatchUp(entry.catch_up),
         if_running=IfRunning(entry.if_running),
+        priority=entry.priority if isinstance(entry, ScheduleSettings) else 0.0,
     )
 
 
