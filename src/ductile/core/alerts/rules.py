@@ -16,6 +16,8 @@ from ductile.core.jobs.limits import size
 
 EVERYTHING = "all"
 """The group of a rule that groups nothing."""
+OF_PIPELINE = "pipeline:"
+"""How the name of a schedule begins that starts a pipeline."""
 LONGEST_GROUP = 1024
 """Bytes: a group is part of keys in the ledger."""
 
@@ -57,7 +59,8 @@ class AlertRule:
             return EVERYTHING
         kind, _, name = cause.subject.partition(":")
         if self.grouping is Grouping.PLUGIN and kind == "schedule":
-            return f"plugin:{name.partition('/')[0]}"
+            owner = name.partition("/")[0]
+            return owner if owner.startswith(OF_PIPELINE) else f"plugin:{owner}"
         return shorten_group(cause.subject)
 
 
@@ -70,5 +73,7 @@ def shorten_group(name: str) -> str:
 
 
 def matches(patterns: Collection[str], name: str) -> bool:
-    plugin = name.partition("/")[0]
-    return any(fnmatchcase(name, one) or fnmatchcase(plugin, one) for one in patterns)
+    """Whether a pattern matches the name, or the plugin or pipeline of a schedule."""
+    plain = name.removeprefix(OF_PIPELINE)
+    known = {name, plain, plain.partition("/")[0]}
+    return any(fnmatchcase(one, pattern) for one in known for pattern in patterns)

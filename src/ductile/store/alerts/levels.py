@@ -86,7 +86,10 @@ class Levels:
 
     def _silent_schedules(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for schedule, entry in self._list_schedules(rule):
-            if schedule.one_shot or self._pauses.holding(schedule.plugin, None) is not None:
+            if (
+                schedule.one_shot
+                or self._pauses.holding(schedule.plugin, schedule.pipeline) is not None
+            ):
                 continue
             success = moment_of(entry["last_success_at"] or "")
             since = self._begin_after(success, entry)

@@ -153,11 +153,12 @@ SELECT max(created_at) FROM (
 WHERE submitted_by = 'webhook';
 
 -- name: newest_webhook_run
-SELECT max(created_at) FROM (
-  SELECT submitted_by, created_at FROM job_queue
-  WHERE pipeline = :pipeline AND pipeline <> ''
-  ORDER BY created_at DESC, seq DESC LIMIT :window) AS newest
-WHERE submitted_by = 'webhook';
+-- Among the newest runs of the pipeline, by their index.
+SELECT max(newest.created_at) FROM (
+  SELECT id, created_at FROM scopes WHERE pipeline = :pipeline AND split = ''
+  ORDER BY created_at DESC, id DESC LIMIT :window) AS newest
+WHERE EXISTS (SELECT 1 FROM job_queue j
+              WHERE j.scope_id = newest.id AND j.submitted_by = 'webhook');
 
 -- name: missed_slots
 -- The newest occurrences from a time on that did not fire although they should have.
