@@ -35,6 +35,7 @@ from ductile.engine.recovery.cluster import ClusterMonitor, NodeHeartbeat
 from ductile.engine.recovery.lease import NodeLease
 from ductile.engine.recovery.node_record import prove_shared_workspaces, refuse_taken_name
 from ductile.engine.recovery.orphans import OrphanSweeper
+from ductile.engine.recovery.schema_check import SchemaCheck
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.flow_timer import FlowTimer
 from ductile.engine.scheduling.retries import RetryPromoter
@@ -246,6 +247,7 @@ class Gateway(Services):
                 self.set_drained,
             ).tick,
             "takeover": self._cluster.tick,
+            "schema": SchemaCheck(self.ledger).tick,
         }
 
     def has_other_nodes(self) -> bool:

@@ -243,3 +243,17 @@ def test_plugin_runs_on_nodes_with_its_labels(node: Make) -> None:
             assert b.ended(id)["attempts"][-1]["node"] == "b"
             assert [b.run("work")["attempts"][-1]["node"] for _ in range(4)] == ["b"] * 4
         assert why(a, a.put("work")) == "no living node has plugin work: b is stopped"
+
+
+def test_running_node_is_unhealthy_after_a_newer_version_has_migrated(node: Make, url: str) -> None:
+    with node("a").running() as running:
+        health = running.gateway.health
+        assert health is not None
+        assert health.check() == ()
+        with psycopg.connect(url) as connection:
+            connection.execute("INSERT INTO schema_migrations VALUES (9999, 'newer', 'x')")
+        running.gateway.loops.wake("schema")
+        (part,) = until(lambda: health.check() or None) or ()
+        assert (part.part, part.critical) == ("schema", True)
+        assert "newer version of ductile; upgrade, and start this node again" in part.error
+        assert running.run("work")["status"] == "succeeded", "its jobs continue"

@@ -25,7 +25,7 @@ TICK_SECONDS = 5.0
 IDLE_PROBE_SECONDS = 30.0
 """Between two rehearsals that no caller asked for; each one writes to the disk."""
 LOG_AGAIN_SECONDS = 60.0
-CRITICAL_LOOPS = frozenset({"config", "scheduler", "retries", "nodes"})
+CRITICAL_LOOPS = frozenset({"config", "scheduler", "retries", "nodes", "schema"})
 """Loops without which jobs do not start; the others delay only their own work."""
 LEDGER, FILE, DISPATCHER = "ledger", "ledger file", "dispatcher"
 UNDELIVERED = "undelivered alerts"
