@@ -68,7 +68,7 @@ _JOBS = (
         "jobs:rw",
         jobs.cancel_job,
         _action("JobCancellation"),
-        body="ActionBody",
+        body="CancelBody",
         audit="job.cancel",
     ),
     _post(

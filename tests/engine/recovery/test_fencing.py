@@ -13,7 +13,8 @@ import pytest
 
 from ductile.engine.instance_lock import is_alive
 from ductile.engine.recovery import cluster, dead_nodes, lease
-from ductile.errors import LedgerError
+from ductile.errors import LedgerError, Refused
+from ductile.operations.cluster.force_cancel import force_cancel
 from ductile.store import nodes
 from ductile.store.engines import pg_boot_lock, postgres
 from ductile.store.engines.open import name_application
@@ -174,3 +175,26 @@ def test_forgotten_transaction_of_a_node_is_ended_by_the_server(url: str) -> Non
             assert connection.execute(query).fetchone() == ("30s",)
     finally:
         ledger.close()
+
+
+def test_job_of_a_silent_node_can_be_cancelled_by_force(node: Make, url: str) -> None:
+    silent, gate = node("a")
+    other, _ = node("b")
+    with silent.running() as running, other.opened() as second:
+        id = running.put("work")
+        gate.arrived()
+        with pytest.raises(Refused, match=r"node a, which runs job .* answers"):
+            force_cancel(second.gateway, id, dry=False)
+        for name in ("nodes", "lease"):
+            running.gateway.loops[name].stop()
+            running.gateway.loops[name].join()
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE nodes SET seen_at = '2026-01-01T00:00:00Z' WHERE name = 'a'")
+        assert force_cancel(second.gateway, id, dry=True) == "running"
+        assert second.job(id)["status"] == "running"
+        force_cancel(second.gateway, id, dry=False)
+        job = second.job(id)
+        assert (job["status"], job["last_error"]) == ("dead", "cancelled")
+        gate.open()
+        until(lambda: running.gateway.busy == 0)
+        assert second.job(id)["status"] == "dead"

@@ -243,14 +243,16 @@ def _show_retry(result: Row) -> None:
 
 @job.write("cancel")
 @ID
-def cancel(context: CommandContext, typed_id: str) -> int:
+@click.option("--force", is_flag=True, help="End a job whose node does not answer.")
+def cancel(context: CommandContext, typed_id: str, force: bool) -> int:
     """Cancel a queued or running job.
 
     The processes of a running job are killed. Exit 1 if the job ended otherwise.
     """
     with context.open_api() as api:
         job_id = resolve_job_id(api, typed_id)
-        result = context.post_to(api, path_to("job", job_id, "cancel"))
+        body = {"force": True} if force else None
+        result = context.post_to(api, path_to("job", job_id, "cancel"), body)
         if not context.dry_run:
             ended = api.get(path_to("job", job_id), wait=CANCEL_TIMEOUT)
             result |= {"status": ended["status"], "cancelled": ended["status"] == "dead"}

@@ -110,6 +110,12 @@ class PipelineStartBody(StartBody):
     dedupe_key: Text = Field(None, description="Skip if a first job with this key exists.")
 
 
+class CancelBody(ActionBody):
+    force: Annotated[bool, BodyFlag()] = Field(
+        False, description="End a running job whose node does not answer."
+    )
+
+
 class ReplayBody(ActionBody):
     step: Text = Field(None, description="Replay the job of this step instead.")
     payload: Annotated[Any, PresentJson()] = Field(

@@ -35,6 +35,7 @@ from ductile.model import Job, NewJob, SubmittedBy
 from ductile.operations import bulk, job_tree
 from ductile.operations import jobs as operations
 from ductile.operations.bulk import BulkResult, Selection
+from ductile.operations.cluster.force_cancel import force_cancel
 from ductile.operations.jobs import JobReplay, JobRetry, ReplayedJob, RetriedJob
 from ductile.operations.reports import job_list
 from ductile.operations.why import explain_job
@@ -44,7 +45,7 @@ from ductile.store.jobs.enqueue import Enqueued
 from ductile.store.jobs.read import JobFilter, count_jobs
 
 if TYPE_CHECKING:
-    from ductile.http.models.bodies import ActionBody, BulkBody, ReplayBody, TriggerBody
+    from ductile.http.models.bodies import ActionBody, BulkBody, CancelBody, ReplayBody, TriggerBody
     from ductile.http.models.queries import (
         JobIdQuery,
         JobListQuery,
@@ -117,11 +118,11 @@ async def show_job(request: Request, query: JobWaitQuery) -> Response:
     return await build_response(services, lambda: job_list.describe_job(job, redactor))
 
 
-async def cancel_job(request: Request, body: ActionBody) -> Response:
+async def cancel_job(request: Request, body: CancelBody) -> Response:
     """`POST /job/{job_id}/cancel`: End a queued job, or kill a running one."""
     services, job_id = services_of(request), request.path_params["job_id"]
-    context = app_context_of(request)
-    was = await context.run_blocking(operations.cancel, services, job_id, dry=body.dry_run)
+    context, act = app_context_of(request), force_cancel if body.force else operations.cancel
+    was = await context.run_blocking(act, services, job_id, dry=body.dry_run)
     return action_response({"job_id": job_id, "was": was}, dry_run=body.dry_run, cancelled=True)
 
 
