@@ -10,6 +10,7 @@ import orjson
 
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
+from ductile.model import SubmittedBy
 from ductile.operations import status
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import read
@@ -50,7 +51,7 @@ def _why(
     if job is None:
         scopes = tx.dicts("scope", id=job_id)
         return _why_instance(scopes[0]) if scopes else None
-    reasons = [_origin(job)]
+    reasons = [_origin(job), *_schedule_of_run(tx, job)]
     explained = status.with_reasons(tx, [job], compiled, unready, served=served, now=now)
     waits = explained[0]["waits_for"]
     if waits:
@@ -64,6 +65,15 @@ def _why(
             f"{drop['dedupe_key']!r} was dropped as a duplicate of this one."
         )
     return {"job_id": job_id, "status": job["status"], "why": reasons}
+
+
+def _schedule_of_run(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
+    """The schedule of a pipeline that started the run, for its first jobs."""
+    if job["submitted_by"] != SubmittedBy.SCHEDULER or not job.get("instance_id"):
+        return
+    for run in tx.dicts("scope", id=job["instance_id"]):
+        if run["schedule_id"]:
+            yield f"Schedule pipeline:{run['pipeline']}/{run['schedule_id']} started the run."
 
 
 def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -46,6 +46,7 @@ pipelines:
 def test_a_schedule_starts_a_pipeline_and_can_be_paused(cli: CliRunner) -> None:
     cli.write("config.yaml", CONFIG.partition("plugins:\n")[0] + TIMED_PIPELINE)
     assert "no fire times" not in cli("schedule", "next", "tidy").out
+    assert "tidy (schedules)" in cli("pipeline", "show", "tidy").out
     with cli.gateway():
         until(lambda: len(cli("pipeline", "runs", "tidy", "--json").json["runs"]) > 1)
         paused = cli("schedule", "pause", "tidy/often", "--json").json
@@ -54,6 +55,8 @@ def test_a_schedule_starts_a_pipeline_and_can_be_paused(cli: CliRunner) -> None:
         assert (row["pipeline"], row["state"]) == ("tidy", "paused")
         [job] = cli("job", "list", "--pipeline", "tidy", "--limit", "1", "--json").json["jobs"]
         assert (job["submitted_by"], job["step_path"]) == ("scheduler", "clean")
+        why = cli("job", "why", job["job_id"]).out
+        assert "Schedule pipeline:tidy/often started the run." in why
         slots = cli("schedule", "explain", "pipeline:tidy", "--json").json["slots"]
         assert [slot for slot in slots if slot["fired"]]
         until(lambda: state_of(cli, "pipeline:tidy/often")["last_success"])

@@ -377,3 +377,21 @@ def test_the_cost_of_routing_does_not_grow_with_the_number_of_pipelines_and_rout
         return [index.lookups for index in indexes.values()]
 
     assert lookups(100) == lookups(10)
+
+
+def test_a_pipeline_with_schedules_only_is_started_by_no_event():
+    raw = {"name": "p", "schedules": [{"every": "1h"}], "steps": [{"uses": "a"}]}
+    found = router(raw)
+    arrived = found.arrive(event(""), plugin=None, submitted_by=SubmittedBy.WEBHOOK)
+    assert arrived.intents == ()
+    assert found.start("p", event(), submitted_by=SubmittedBy.SCHEDULER) is not None
+
+
+def test_an_external_event_starts_its_pipeline_once():
+    found = router(pipeline({"uses": "a"}), pipeline({"uses": "b"}, name="other"))
+    given = {"plugin": None, "submitted_by": SubmittedBy.WEBHOOK}
+    named = found.arrive(event(), pipeline="other", **given).intents
+    assert [intent.pipeline for intent in named if isinstance(intent, StartPipeline)] == [
+        "other",
+        "p",
+    ]

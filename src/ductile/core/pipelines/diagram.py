@@ -81,8 +81,15 @@ def _label(node: Node) -> str:
             return f"{node.path}: {node.plugin}.{node.command}"
 
 
+def describe_trigger(event_type: str | None, hook: str | None) -> str:
+    """What starts a pipeline besides a start by name, in the words of the configuration."""
+    if event_type:
+        return f"on {event_type}"
+    return f"on-hook {hook}" if hook else "schedules"
+
+
 def _trigger(pipeline: Pipeline) -> str:
-    cause = f"on {pipeline.on}" if pipeline.on else f"on-hook {pipeline.hook}"
+    cause = describe_trigger(pipeline.on, pipeline.hook)
     name = pipeline.from_plugin or pipeline.from_pipeline
     source = f" from {name}" if name else ""
     condition = f", if {pipeline.condition}" if pipeline.condition else ""

@@ -388,6 +388,8 @@ def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS)
     hooks: dict[tuple[str, str], list[str]] = {}
     runs: dict[tuple[str, str], list[str]] = {}
     for pipeline in compiled.pipelines.values():
+        if pipeline.hook is None and pipeline.on is None:
+            continue  # Only its schedules and a start by name run it.
         index = runs if pipeline.from_pipeline else hooks if pipeline.hook else triggers
         source = pipeline.from_pipeline or pipeline.from_plugin or ""
         index.setdefault((pipeline.hook or pipeline.on or "", source), []).append(pipeline.name)

@@ -60,7 +60,9 @@ def _pause_note(row: Json) -> str | None:
 
 
 def _trigger(row: Json) -> str:
-    cause = f"on {row['on']}" if row["on"] else f"on-hook {row['on_hook']}"
+    from ductile.core.pipelines.diagram import describe_trigger
+
+    cause = describe_trigger(row["on"], row["on_hook"])
     name = row["from_plugin"] or row["from_pipeline"]
     source = f" from {name}" if name else ""
     return f"{cause}{source}{', if ' + row['if'] if row['if'] else ''}"
