@@ -14,6 +14,7 @@ from ductile.operations.restore import Restored, restore
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.open import open_ledger
 from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs.read import JobFilter, list_jobs
 from tests.engine.site import Running, Site
 from tests.postgres import Server
 
@@ -41,18 +42,7 @@ def open_read_only(site: Site) -> Ledger:
 
 
 def read_jobs(ledger: Ledger) -> dict[str, str]:
-    rows = ledger.read(
-        lambda tx: tx.dicts(
-            "jobs",
-            status=None,
-            plugin=None,
-            command=None,
-            submitted_by=None,
-            since=None,
-            before=None,
-            limit=100_000,
-        )
-    )
+    rows = ledger.read(lambda tx: list_jobs(tx, JobFilter(), limit=100_000))
     return {row["id"]: row["status"] for row in rows}
 
 
