@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from ductile.clock import SystemEntropy
 from ductile.engine.instance_lock import is_alive
 from ductile.engine.recovery import cluster, dead_nodes, lease
 from ductile.errors import LedgerError, Refused
@@ -164,6 +165,13 @@ def test_all_sessions_of_a_node_are_ended(url: str) -> None:
     finally:
         frozen.close()
         other.close()
+
+
+def test_boots_of_the_same_time_have_different_sessions() -> None:
+    entropy = SystemEntropy()
+    first, second = entropy.uuid(), entropy.uuid()
+    assert first[:8] == second[:8]
+    assert name_application(first) != name_application(second)
 
 
 def test_forgotten_transaction_of_a_node_is_ended_by_the_server(url: str) -> None:

@@ -15,8 +15,11 @@ PROGRAM = "ductile"
 
 def name_application(boot: str, node: str = "") -> str:
     """The `application_name` of a node's sessions, which shows the node to people and its boot to
-    nodes that end them."""
-    return f"{PROGRAM} {boot[:8]} {node}"
+    nodes that end them.
+
+    The end of the id: the beginning is a time, which boots of the same minute share.
+    """
+    return f"{PROGRAM} {boot[-12:]} {node}"
 
 
 def open_ledger(
