@@ -13,6 +13,7 @@ import pytest
 from ductile.engine.dispatch import dispatcher
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.workers import LARGE_ANSWER
+from ductile.errors import LedgerBusy
 from ductile.model import Cancellation, Ending, Outcome, Settlement
 from ductile.runner.connection import SlotLost
 from ductile.store.engines.api import Tx
@@ -205,6 +206,32 @@ def test_a_bug_in_one_settlement_does_not_fail_those_of_its_transaction(
     assert busy[0] == 0, "they did not end together"
     assert pair.running.job(failing)["status"] == "running"
     until(lambda: not pair.dispatcher.owned_jobs())
+
+
+def test_settlement_that_the_ledger_does_not_answer_stops_no_other(
+    pair: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, sound = pair.running.put("echo"), pair.running.put("echo")
+    for slot in pair.slots:
+        assert slot.started.acquire(timeout=WAIT_LIMIT)
+    together: list[int] = []
+
+    def settle_or_wait(
+        tx: Tx, settlements: list[tuple[Settlement, str]], tx_config: TxConfig
+    ) -> list[Settlement | None]:
+        together.append(len(settlements))
+        if any(settlement.job_id == locked for settlement, _ in settlements):
+            raise LedgerBusy("the database does not answer")
+        return settle_many(tx, settlements, tx_config)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatcher, "LEDGER_PAUSE", 0.01)
+        patch.setattr(dispatcher, "settle_many", settle_or_wait)
+        pair.finish(*pair.slots)
+        assert pair.running.ended(sound)["status"] == "succeeded"
+        assert together[0] == 2, "they did not end together"
+        assert pair.running.job(locked)["status"] == "running"
+    assert pair.running.ended(locked)["status"] == "succeeded"
 
 
 # Lost slots

@@ -17,7 +17,7 @@ from ductile.engine.dispatch.attempt import Attempt
 from ductile.engine.dispatch.started_log import StartedLog
 from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, RunningLog, WorkerContext, Workers
 from ductile.engine.observability.db_outage import OutageLog
-from ductile.errors import LedgerBroken, LedgerError
+from ductile.errors import LedgerBroken, LedgerBusy, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger, together
 from ductile.model import Cancellation, Settlement
@@ -123,12 +123,14 @@ class DispatcherHost(WorkerContext, Protocol):
 class CommitBatch:
     """One transaction: settlements, and claims for idle workers and ahead of them."""
 
-    __slots__ = ("attempts", "claims", "entries", "prefetch")
+    __slots__ = ("attempts", "claims", "entries", "is_alone", "prefetch")
 
     def __init__(self, attempts: list[Attempt], claims: int, prefetch: int = 0) -> None:
         self.attempts, self.claims, self.prefetch = attempts, claims, prefetch
         self.entries: list[int] = []
         """The entries of the claimed jobs in the started log."""
+        self.is_alone = any(attempt.commit_alone for attempt in attempts)
+        """Whether it is one settlement that must not be committed with others."""
 
     def run(
         self,
@@ -183,7 +185,7 @@ class Dispatcher:
         self._claiming = 0
         """Idle workers for which a claim is being committed."""
         self._committing = 0
-        """Transactions that are being committed."""
+        """Transactions that are being committed, without those of one settlement alone."""
         self._settling: list[Attempt] = []
         """Attempts that are to be committed alone, in the next round."""
         self._refused: list[Attempt] = []
@@ -315,7 +317,7 @@ class Dispatcher:
             return
         batches = list(split_batches(settling, claims, prefetch, host.ledger.batch_size))
         self._claiming += claims
-        self._committing += len(batches)
+        self._committing += sum(not batch.is_alone for batch in batches)
         parameters = host.compiled.tx_config, host.claim_policy(), host.clock.now()
         works = [
             (partial(batch.run, *parameters, host.started_log), partial(self._answered, batch))
@@ -348,7 +350,7 @@ class Dispatcher:
         self, batch: CommitBatch, result: CommitResult | None, error: BaseException | None
     ) -> None:
         self._claiming -= batch.claims
-        self._committing -= 1
+        self._committing -= not batch.is_alone
         if error is not None:
             self._undo_commit(batch, error)
             return
@@ -390,6 +392,8 @@ class Dispatcher:
         if isinstance(error, LedgerError):
             self._resume_at = self._host.clock.monotonic() + LEDGER_PAUSE
             for attempt in batch.attempts:
+                # The server may wait for a row of one of them, which another program has locked.
+                attempt.commit_alone |= isinstance(error, LedgerBusy)
                 self._refuse(attempt, error)
             if not batch.attempts:
                 self._outage.report(error)
