@@ -81,8 +81,8 @@ def test_demand_is_what_ends_in_four_rounds_and_fits_into_the_buffers(
     assert PrefetchQueue(workers, lambda: False).demand(finished, waiting) == demand
 
 
-@pytest.mark.parametrize(("finished", "waiting", "demand"), [(1, 0, 0), (2, 0, 8), (8, 3, 13)])
-def test_two_jobs_per_worker_are_prefetched_where_nodes_share_the_ledger(
+@pytest.mark.parametrize(("finished", "waiting", "demand"), [(1, 0, 0), (2, 0, 8), (8, 3, 21)])
+def test_three_jobs_per_worker_are_prefetched_where_nodes_share_the_ledger(
     finished: int, waiting: int, demand: int
 ) -> None:
     assert PrefetchQueue(8, lambda: True).demand(finished, waiting) == demand

@@ -22,7 +22,7 @@ ROUNDS_AHEAD = 4
 """As many jobs are prefetched as end in this number of rounds like the last."""
 LONGEST_WAIT = 1.0
 """Seconds that a job may wait for a worker before it goes back to the queue, uncounted."""
-SHARED_LIMIT = 2
+SHARED_LIMIT = 3
 """Jobs that are prefetched per worker where another node may have an idle worker for them."""
 LONGEST_WAIT_SHARED = 0.25
 """As `LONGEST_WAIT`, where another node may have an idle worker."""

@@ -18,6 +18,8 @@ from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 _NOTIFY, _LISTEN = "NOTIFY ductile_notices", "LISTEN ductile_notices"
 SEND_INTERVAL = 0.02
 """Seconds between two wake-ups of one node."""
+LOOK_INTERVAL = 0.02
+"""Seconds between two looks: with many nodes, many wake-ups cost one look."""
 SHORT_POLL = 0.05
 POLL = 1.0
 RECONNECT = 1.0
@@ -91,5 +93,6 @@ class PgNotifier:
             connection.execute(_LISTEN)
         while not self._ended.is_set():
             wait = SHORT_POLL if self._look() else POLL
+            self._ended.wait(LOOK_INTERVAL)
             for _ in connection.notifies(timeout=wait, stop_after=1):
                 pass
