@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
 
 from ductile.clock import Ids, to_text
@@ -24,13 +26,16 @@ from ductile.store import notices, schedules
 from ductile.store.alerts import evaluate, rows
 from ductile.store.alerts.evaluate import AlertInputs, SentAlert
 from ductile.store.alerts.levels import Watched
+from ductile.store.backup.pg_transfer import replace_ledger
 from ductile.store.engines.api import Ledger, Tx
+from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.flow.pauses import end_pause, store_pause
 from ductile.store.jobs import close
 from ductile.store.jobs.settle import settle
 from ductile.store.schedules import FirePolicy
 from ductile.store.tx_config import TxConfig
 from tests.conftest import CountingEntropy, FakeClock
+from tests.postgres import Server
 from tests.store.conftest import execute
 from tests.store.jobs.harness import BAD, OK, RULES, JobQueue
 
@@ -463,3 +468,26 @@ def test_paused_plugin_is_neither_silent_nor_late(alerting: Alerting) -> None:
     assert alerting.evaluate(1000) == []
     alerting.ledger.write(lambda tx: end_pause(tx, PauseKind.PLUGIN, "work", "me", now))
     assert len(alerting.evaluate()) == 1
+
+
+def test_moved_ledger_continues_after_the_events_that_were_evaluated(
+    alerting: Alerting, postgres: Server, tmp_path: Path
+) -> None:
+    """Transaction ids of another server mean nothing here."""
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.run()
+    assert len(alerting.evaluate()) == 1
+    alerting.run()
+    backup, url = tmp_path / "copy.db", postgres.database()
+    alerting.ledger.backup(backup, lambda done, total: None)
+    with psycopg.connect(url) as connection:
+        replace_ledger(connection, backup, "before", lambda done, total: None)
+    moved = PostgresLedger(url)
+    moved.start()
+    try:
+        alerting.ledger, there = moved, alerting.ledger
+        assert alerting.evaluate() == []
+        assert alerting.alert().causes.count == 2
+    finally:
+        alerting.ledger = there
+        moved.close()

@@ -22,7 +22,7 @@ from ductile.store.engines.sqlite_schema import SqliteSchema
 
 BATCH = 1000
 _CREATE_FUNCTION = re.compile(r"CREATE FUNCTION (\w+)\(")
-SERVER_COLUMNS = frozenset({("notices", "xact")})
+SERVER_COLUMNS = frozenset({("notices", "xact"), ("alert_rules", "xact")})
 """Transaction ids of one server: elsewhere the column keeps its default."""
 
 Postgres = psycopg.Connection[Row]

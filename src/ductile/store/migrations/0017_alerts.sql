@@ -4,13 +4,21 @@
 -- A rule of the configuration; `xact` and `notice_id` are the last notice that it has evaluated.
 CREATE TABLE alert_rules (
   name           @key@ PRIMARY KEY,
-  xact           @big@ NOT NULL,
   notice_id      @big@ NOT NULL,
   created_at     @key@ NOT NULL,
   seen_at        @key@ NOT NULL,
   silenced_until @key@,
   silenced_by    @key@
 );
+
+-- As in `notices`: where a ledger is moved to another server, both get its transaction id.
+-- engine: sqlite
+ALTER TABLE alert_rules ADD COLUMN xact INTEGER NOT NULL DEFAULT 0;
+-- engine: all
+-- engine: postgres
+ALTER TABLE alert_rules ADD COLUMN xact BIGINT NOT NULL
+  DEFAULT CAST(CAST(pg_current_xact_id() AS text) AS bigint);
+-- engine: all
 
 CREATE TABLE alerts (
   rule        @key@ NOT NULL,
