@@ -24,13 +24,16 @@ async function findScreens(page) {
     ...(job && { job: `/jobs/${job.job_id}`, plugin: `/plugins/${job.plugin}?tab=plots` }),
     runs: '/runs',
     ...(run && { run: `/runs/${run.instance_id}` }),
+    approvals: '/approvals',
     ...(schedule && { schedules: `/schedules?name=${schedule.plugin}%2F${schedule.schedule}` }),
     ...(pipelines[0] && { pipeline: `/pipelines/${pipelines[0].name}` }),
     plugins: '/plugins',
     webhooks: '/webhooks',
     agents: '/agents',
+    alerts: '/alerts',
     events: '/events',
     configuration: '/configuration',
+    nodes: '/configuration?tab=nodes',
   };
 }
 

@@ -25,7 +25,7 @@ export interface GraphProps {
   label: string;
 }
 
-const NODE_WIDTH = 164;
+const NODE_WIDTH = 196;
 const NODE_HEIGHT = 52;
 const MAX_TITLE = 21;
 /** A graph that is a little too wide is drawn smaller; a wider one scrolls. */
