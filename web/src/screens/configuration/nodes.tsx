@@ -11,53 +11,62 @@ import { Time } from '../../components/time';
 import { formatDuration } from '../../format/duration';
 import { countOf } from '../../format/text';
 import { LAST_STATUS } from '../plugins/health-checks';
+import { NodeActions } from './node-actions';
 
-const COLUMNS: Column<ClusterNode>[] = [
-  {
-    id: 'name',
-    title: 'Node',
-    cell: ({ name, boot }) => <strong title={`Boot ${boot}`}>{name}</strong>,
-    sortBy: ({ name }) => name,
-  },
-  {
-    id: 'state',
-    title: 'State',
-    cell: ({ state }) => <Badge status={state} />,
-    sortBy: ({ state }) => state,
-  },
-  {
-    id: 'jobs',
-    title: 'Jobs',
-    cell: ({ jobs, workers }) => `${jobs} of ${workers}`,
-    sortBy: ({ jobs }) => jobs,
-  },
-  { id: 'seen', title: 'Seen', cell: ({ seen_at }) => <Time at={seen_at} relative /> },
-  {
-    id: 'started',
-    title: 'Started',
-    wide: true,
-    cell: ({ started_at }) => <Time at={started_at} relative />,
-    sortBy: ({ started_at }) => started_at,
-  },
-  { id: 'version', title: 'Version', wide: true, cell: ({ version }) => version },
-  {
-    id: 'labels',
-    title: 'Labels',
-    wide: true,
-    cell: ({ labels }) =>
-      Object.entries(labels)
-        .map(([key, value]) => `${key}=${value}`)
-        .join(' '),
-  },
-  {
-    id: 'plugins',
-    title: 'Runs',
-    wide: true,
-    cell: ({ plugins }) => (
-      <span title={plugins.join(', ')}>{countOf(plugins.length, 'plugin')}</span>
-    ),
-  },
-];
+function columns(onDone: () => void): Column<ClusterNode>[] {
+  return [
+    {
+      id: 'name',
+      title: 'Node',
+      cell: ({ name, boot }) => <strong title={`Boot ${boot}`}>{name}</strong>,
+      sortBy: ({ name }) => name,
+    },
+    {
+      id: 'state',
+      title: 'State',
+      cell: ({ state }) => <Badge status={state} />,
+      sortBy: ({ state }) => state,
+    },
+    {
+      id: 'jobs',
+      title: 'Jobs',
+      cell: ({ jobs, workers }) => `${jobs} of ${workers}`,
+      sortBy: ({ jobs }) => jobs,
+    },
+    { id: 'seen', title: 'Seen', cell: ({ seen_at }) => <Time at={seen_at} relative /> },
+    {
+      id: 'started',
+      title: 'Started',
+      wide: true,
+      cell: ({ started_at }) => <Time at={started_at} relative />,
+      sortBy: ({ started_at }) => started_at,
+    },
+    { id: 'version', title: 'Version', wide: true, cell: ({ version }) => version },
+    {
+      id: 'labels',
+      title: 'Labels',
+      wide: true,
+      cell: ({ labels }) =>
+        Object.entries(labels)
+          .map(([key, value]) => `${key}=${value}`)
+          .join(' '),
+    },
+    {
+      id: 'plugins',
+      title: 'Runs',
+      wide: true,
+      cell: ({ plugins }) => (
+        <span title={plugins.join(', ')}>{countOf(plugins.length, 'plugin')}</span>
+      ),
+    },
+    {
+      id: 'actions',
+      title: '',
+      align: 'right',
+      cell: (node) => <NodeActions node={node} onDone={onDone} />,
+    },
+  ];
+}
 
 export function GatewayNodes() {
   return (
@@ -83,7 +92,12 @@ function NodeList() {
         {({ nodes }) => (
           <>
             <Drift nodes={nodes} />
-            <Table rows={nodes} columns={COLUMNS} keyOf={({ name }) => name} label="Nodes" />
+            <Table
+              rows={nodes}
+              columns={columns(found.refetch)}
+              keyOf={({ name }) => name}
+              label="Nodes"
+            />
           </>
         )}
       </Loaded>
