@@ -2088,6 +2088,18 @@ export interface components {
             more: boolean;
             refused: components["schemas"]["BulkRefusal"][];
         };
+        CancelBody: {
+            /**
+             * @description Return what would be done; change nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /**
+             * @description End a running job whose node does not answer.
+             * @default false
+             */
+            force: boolean;
+        };
         /** @description The capabilities of agents. */
         Capabilities: {
             agents: components["schemas"]["Capability"][];
@@ -7732,7 +7744,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["ActionBody"];
+                "application/json": components["schemas"]["CancelBody"];
             };
         };
         responses: {
