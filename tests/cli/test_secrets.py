@@ -25,6 +25,7 @@ ARGUMENTS = {
     ("pipeline", "show"): ["leak"],
     ("pipeline", "visualize"): ["leak"],
     ("pipeline", "dry-run"): ["leak"],
+    ("plugin", "show"): ["leaky"],
     ("plugin", "test"): ["leaky"],
     ("plugin", "validate"): ["leaky"],
     ("schedule", "next"): ["leaky"],
@@ -32,6 +33,8 @@ ARGUMENTS = {
     ("system", "breaker"): ["leaky"],
     ("system", "plugin-facts"): ["leaky"],
     ("agent", "show"): ["nobody"],
+    ("alert", "show"): ["nothing"],
+    ("approval", "show"): ["nothing"],
     ("webhook", "show"): ["1"],
     ("completion",): ["bash"],
 }

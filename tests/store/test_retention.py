@@ -23,7 +23,7 @@ from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.sqlite import SqliteLedger
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
-from tests.store.jobs.harness import BAD, OK
+from tests.store.jobs.harness import BAD, OK, job_filters
 from tests.store.test_schedules import Timer
 
 DAY = 86_400.0
@@ -66,8 +66,7 @@ def count(t: Timer, table: str) -> int:
 
 
 def job_ids(t: Timer) -> set[str]:
-    nothing = dict.fromkeys(("status", "plugin", "command", "submitted_by", "since", "before"))
-    return {row["id"] for row in rows(t, "jobs", limit=10_000, **nothing)}
+    return {row["id"] for row in rows(t, "jobs", **job_filters(limit=10_000))}
 
 
 def logs(t: Timer) -> list[Any]:

@@ -428,7 +428,12 @@ def test_queued_run_starts_when_the_run_before_it_has_ended(site: Site) -> None:
         gateway = running.gateway
         [waits] = gateway.ledger.read(
             lambda tx: status.with_reasons(
-                tx, [second], gateway.compiled, gateway.unready, served=True
+                tx,
+                [second],
+                gateway.compiled,
+                gateway.unready,
+                served=True,
+                now=gateway.clock.now(),
             )
         )
         reason = f"job {first['id']} of the same schedule has not ended (if_running: queue)"

@@ -99,7 +99,8 @@ def test_overview_shows_running_queued_and_failed_jobs(
     assert page["running_gateway"] is True
     assert [job["plugin"] for job in page["running"]] == ["slow"]
     assert {row["plugin"]: row["jobs"] for row in page["waiting"]} == {"slow": 1, "late": 1}
-    assert page["queue"] == {"ready": 2, "retrying": 1, "running": 1}
+    queue = {"ready": 2, "retrying": 1, "running": 1, "waits": 0, "approvals": 0}
+    assert page["queue"] == queue
     assert "bad" in [row["plugin"] for row in page["failures"]]
     assert "late" in page["held"]
     assert [row["plugin"] for row in page["next"]] == ["slow"]

@@ -43,6 +43,7 @@ BOUNDS = {
     ("job_queue", "step_path"): LONGEST_STEP_PATH,
     ("scopes", "pipeline"): LONGEST_NAME,
     ("waits", "event_type"): LONGEST_NAME,
+    ("waits", "kind"): OURS,
     ("job_log", "plugin"): PLUGIN,
     ("nodes", "name"): LONGEST_NAME,
     ("plugin_state", "plugin_name"): LONGEST_NAME,

@@ -106,7 +106,7 @@ def test_late_undo_does_not_requeue_an_ended_job(q: JobQueue) -> None:
 
 def test_late_cancel_of_a_queued_job_does_not_end_the_running_one(q: JobQueue) -> None:
     id = q.put().job_id
-    [queued] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
+    [queued] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", 10))
     claimed = q.must_take()
     now, dead = q.clock.now(), JobStatus.DEAD
     assert not q.ledger.write(

@@ -440,9 +440,7 @@ def test_ending_a_queued_branch_closes_its_scopes(make) -> None:
     harness = make(*SPLIT)
     instance = harness.start("p", {})
     harness.end(harness.take())
-    [waiting] = harness.ledger.read(
-        lambda tx: requeue.list_queued(tx, "d", harness.clock.now(), 10)
-    )
+    [waiting] = harness.ledger.read(lambda tx: requeue.list_queued(tx, "d", 10))
     base = harness.entropy.uuid()
     harness.ledger.write(
         lambda tx: close.end_queued(

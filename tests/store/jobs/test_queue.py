@@ -266,7 +266,7 @@ def test_facts_are_appended_and_mirrored_into_the_state(q: JobQueue) -> None:
 
 def test_cancelled_queued_job_has_a_log_row_of_attempt_0(q: JobQueue) -> None:
     id = q.put().job_id
-    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
+    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", 10))
     q.ledger.write(
         lambda tx: close.end_queued(
             tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), TX_CONFIG, Ids(BASE)
@@ -280,7 +280,7 @@ def test_cancelled_queued_job_has_a_log_row_of_attempt_0(q: JobQueue) -> None:
 def test_job_cancelled_between_attempts_updates_its_last_log_row(q: JobQueue) -> None:
     id = q.put().job_id
     q.end(q.must_take(), BAD)
-    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
+    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", 10))
     q.ledger.write(
         lambda tx: close.end_queued(
             tx, job, JobStatus.DEAD, "cancelled", q.clock.now(), TX_CONFIG, Ids(BASE)
@@ -304,7 +304,7 @@ def test_operator_retry_ends_the_backoff_of_a_queued_job(q: JobQueue) -> None:
     id = q.put().job_id
     q.end(q.must_take(), BAD)
     assert q.take() is None
-    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", q.clock.now(), 10))
+    [job] = q.ledger.read(lambda tx: requeue.list_queued(tx, "echo", 10))
     assert q.ledger.write(lambda tx: requeue.skip_backoff(tx, job, q.clock.now()))
     assert not q.ledger.write(lambda tx: requeue.skip_backoff(tx, job, q.clock.now()))
     again = q.must_take().job

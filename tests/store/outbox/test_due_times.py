@@ -36,6 +36,10 @@ INSERTS = {
         "INSERT INTO relay_deliveries (id, instance, event_id, event_type, body, status,"
         " created_at, next_retry_at) VALUES ('{id}', 'i', 'e', 't', '', 'pending', '', '{due}')"
     ),
+    "waits": (
+        "INSERT INTO waits (id, job_id, attempt, kind, pipeline, step_path, on_timeout,"
+        " created_at, due_at) VALUES ('{id}', 'j{id}', 1, 'for', 'p', 's', 'fail', '', '{due}')"
+    ),
 }
 WEBHOOK = (
     "INSERT INTO webhook_configs (id, source_identifier, event_type, agent_intent,"

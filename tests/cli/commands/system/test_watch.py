@@ -251,7 +251,8 @@ def test_watch_json_is_one_document(cli: CliRunner) -> None:
     cli("run", "bad")
     page = json.loads(cli("system", "watch", "--json").out)
     assert page["running_gateway"] is False
-    assert page["queue"] == {"ready": 0, "retrying": 1, "running": 0}
+    queue = {"ready": 0, "retrying": 1, "running": 0, "waits": 0, "approvals": 0}
+    assert page["queue"] == queue
     assert page["failures"][0]["error"] == "no luck"
 
 
@@ -266,7 +267,7 @@ def page(**more: Any) -> dict[str, Any]:
         "uptime_seconds": 3600,
         "workers": 4,
         "plugins": 1,
-        "queue": {"ready": 3, "retrying": 2, "running": 1},
+        "queue": {"ready": 3, "retrying": 2, "running": 1, "waits": 0, "approvals": 0},
         "held": {},
         **{name: [] for name in ("running", "waiting", "failures", "breakers", "next")},
     }
