@@ -21,7 +21,7 @@ LOOK_EVERY = 0.005
 PATIENCE = 120.0
 UNDONE = """
 SELECT EXISTS (SELECT 1 FROM job_queue
-               WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
+               WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
     OR EXISTS (SELECT 1 FROM job_queue WHERE status = 'running')
 """
 

@@ -1,7 +1,7 @@
 """What a claim costs while 100,000 jobs wait for one key that is full.
 
 Two ledgers with the same jobs of other keys are asked in turn; one of them also has the blocked
-backlog in front of these jobs. The backlog is parked by the first claims, which is measured as
+backlog in front of these jobs. The backlog is set aside by the first claims, which is measured as
 well. After that each claim is rolled back, so that every queue stays as it was.
 """
 
@@ -26,7 +26,7 @@ PLUGIN = "sync"
 OTHER_KEYS = 100
 ROWS = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
-INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at, lane)
+INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at, limit_key)
 SELECT printf('%s-%012x', :prefix, i), 'sync', 'poll', '{}', :status, 'api', :now,
        CASE WHEN :keys = 0 THEN 'blocked' ELSE printf('key-%d', i % :keys) END
 FROM n
@@ -37,11 +37,11 @@ def measure(*, quick: bool) -> Findings:
     blocked = 10_000 if quick else 100_000
     names = ("no blocked jobs", f"{blocked:,} blocked jobs")
     times: dict[str, list[float]] = {name: [] for name in names}
-    parking: list[float] = []
+    first_claims: list[float] = []
     """Of the last ledger, which has the backlog."""
     with _ledgers(dict(zip(names, (0, blocked), strict=True))) as ledgers:
         for ledger in ledgers.values():
-            parking = _park_backlog(ledger)
+            first_claims = _set_backlog_aside(ledger)
         for _ in range(100 if quick else 1000):
             for name, ledger in ledgers.items():
                 times[name].append(_time_of_claim(ledger))
@@ -50,11 +50,11 @@ def measure(*, quick: bool) -> Findings:
         for name, t in times.items()
     ]
     print(table(rows))
-    print(f"parked {blocked:,} jobs in {len(parking)} claims, {sum(parking):.2f} s")
+    print(f"set {blocked:,} jobs aside in {len(first_claims)} claims, {sum(first_claims):.2f} s")
     found = Findings("blocked_keys")
     ratio = median(times[names[1]]) / median(times[names[0]])
     found.checks = [Check(f"claim with {names[1]}, of one without", ratio, at_most=1.5)]
-    found.details = {"rows": rows, "parking seconds": sum(parking), "quick": quick}
+    found.details = {"rows": rows, "first claims seconds": sum(first_claims), "quick": quick}
     return found
 
 
@@ -94,7 +94,7 @@ def _policy() -> ClaimPolicy:
     return ClaimPolicy(owner="bench", tx_config=TxConfig(dedupe_ttl=60.0, limits=limits))
 
 
-def _park_backlog(ledger: SqliteLedger) -> list[float]:
+def _set_backlog_aside(ledger: SqliteLedger) -> list[float]:
     """Claim until a job is found, and put it back; returns the seconds of each claim."""
     seconds, policy = [], _policy()
     found = False
@@ -104,7 +104,7 @@ def _park_backlog(ledger: SqliteLedger) -> list[float]:
         seconds.append(time.perf_counter() - began)
     connection = connect(ledger.path)
     connection.execute(
-        "UPDATE job_queue SET status = 'queued' WHERE status = 'running' AND lane <> 'blocked'"
+        "UPDATE job_queue SET status = 'queued' WHERE status = 'running' AND limit_key <> 'blocked'"
     )
     connection.close()
     return seconds

@@ -254,7 +254,7 @@ class JobReplay:
             replay_of=job.id,
         )
         column = self._payload_column(job)
-        enqueue.set_lane(tx, self._id, job.plugin, job.command, column, tx_config)
+        enqueue.set_limit_key(tx, self._id, job.plugin, job.command, column, tx_config)
         tx.effects.ready += 1
         body = {
             "job_id": self._id,

@@ -44,10 +44,10 @@ class TxConfig:
         own = self.priorities.get(plugin, 0.0)
         return max(own, self.pipeline_priorities.get(pipeline, 0.0)) if pipeline else own
 
-    def lane(self, plugin: str, command: str, column: Json) -> str:
-        """The lane of a new job, from its payload column."""
+    def limit_key(self, plugin: str, command: str, column: Json) -> str:
+        """The limit key of a new job, from its payload column."""
         limits = self.limits.get(plugin)
-        return "" if limits is None else str(limits.lane(entered_payload(command, column)))
+        return "" if limits is None else str(limits.limit_keys(entered_payload(command, column)))
 
     def max_attempts(self, plugin: str, command: str) -> int:
         """One for `init`: it is not retried, but runs again at the next start or reload."""

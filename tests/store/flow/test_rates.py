@@ -52,12 +52,12 @@ def test_each_key_has_its_own_rate(make: Make) -> None:
     assert q.take_ids(8) == [ids[1], ids[3]]
 
 
-def test_closed_lane_opens_at_its_time(make: Make) -> None:
+def test_closed_key_opens_at_its_time(make: Make) -> None:
     q = make(rated(100, 1, burst=100, keyed=True))
     ids = [q.put(account) for account in "aab"]
     (one,) = q.take(1)
     until = q.clock.now() + timedelta(seconds=30)
-    q.ledger.write(lambda tx: gate.close_lane(tx, PLUGIN, one.job.id, until))
+    q.ledger.write(lambda tx: gate.close_key(tx, PLUGIN, one.job.id, until))
     q.end(one)
     assert q.take_ids(8) == ids[2:]
     q.clock.advance(30)
@@ -69,7 +69,7 @@ def test_closing_holds_a_plugin_without_limits(make: Make) -> None:
     ids = [q.put("a"), q.put("b"), q.put("b", plugin="other")]
     (one,) = q.take(1)
     until = q.clock.now() + timedelta(seconds=30)
-    q.ledger.write(lambda tx: gate.close_lane(tx, PLUGIN, one.job.id, until))
+    q.ledger.write(lambda tx: gate.close_key(tx, PLUGIN, one.job.id, until))
     assert q.take_ids(8, 8) == ids[2:]
     q.clock.advance(30)
     assert q.take_ids(8, 8) == ids[1:2]

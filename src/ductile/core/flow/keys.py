@@ -14,7 +14,7 @@ from ductile.model import Json
 LONGEST_KEY = 200
 """Bytes; a longer key is replaced by its hash."""
 SEPARATOR = "\x1f"
-"""Between the keys of a lane; removed from the keys themselves."""
+"""Between the parts of a limit key; removed from the keys themselves."""
 _BRACED = re.compile(r"\{[^{}]*\}?")
 
 

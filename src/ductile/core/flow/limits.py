@@ -26,8 +26,8 @@ class Concurrency:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """The jobs of a plugin that are held and free together: those with the same keys."""
+class LimitKeys:
+    """The values of a job's keys; jobs with the same ones are held and released together."""
 
     concurrency_key: str = ""
     rate_key: str = ""
@@ -40,9 +40,9 @@ class Lane:
         )
 
 
-def parse_lane(text: str) -> Lane:
+def parse_limit_key(text: str) -> LimitKeys:
     concurrency_key, _, rate_key = text.partition(SEPARATOR)
-    return Lane(concurrency_key, rate_key)
+    return LimitKeys(concurrency_key, rate_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class PluginLimits:
     concurrency: Concurrency | None = None
     rate: Rate | None = None
 
-    def lane(self, payload: Json) -> Lane:
-        """The lane of a job with this payload."""
+    def limit_keys(self, payload: Json) -> LimitKeys:
+        """The values of the keys for a job with this payload."""
         concurrency, rate = self.concurrency, self.rate
-        return Lane(
+        return LimitKeys(
             concurrency.key.render(payload) if concurrency and concurrency.key else "",
             rate.key.render(payload) if rate and rate.key else "",
         )

@@ -42,7 +42,7 @@ class FlowTimer:
             if is_open:
                 self._opens_at = opens_at = None
         if is_open:
-            # A claim that finds a further closed lane adds its time again.
+            # A claim that finds a further closed limit key adds its time again.
             self._work_signal.notify_all()
         end = self._ledger.read(_next_end)
         if end is not None and end <= now:
@@ -64,7 +64,7 @@ class FlowTimer:
 
 
 def _next_end(tx: Tx) -> datetime | None:
-    times = [pauses.next_end(tx), gate.next_open_lane(tx)]
+    times = [pauses.next_end(tx), gate.next_open_key(tx)]
     return min((moment for moment in times if moment is not None), default=None)
 
 

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from ductile.clock import to_text
-from ductile.core.flow.limits import parse_lane
+from ductile.core.flow.limits import parse_limit_key
 from ductile.store.engines.api import Tx
-from ductile.store.flow.gate import Gate, load_closed_lanes, load_gate
+from ductile.store.flow.gate import Gate, load_closed_keys, load_gate
 from ductile.store.tx_config import TxConfig
 
 
@@ -17,7 +17,7 @@ def describe_holds(
     tx: Tx, rows: Sequence[Mapping[str, Any]], tx_config: TxConfig, now: datetime
 ) -> dict[str, str]:
     """By job id, the limit that holds the job; only jobs that a limit holds."""
-    closed = load_closed_lanes(tx, now)
+    closed = load_closed_keys(tx, now)
     gates: dict[str, Gate] = {}
     found: dict[str, str] = {}
     for row in rows:
@@ -28,27 +28,29 @@ def describe_holds(
             continue
         if plugin not in gates:
             gates[plugin] = load_gate(tx, plugin, tx_config.limits.get(plugin), now)
-        lane = tx.one("lane_of", id=row["id"])
-        reason = None if lane is None else _describe(gates[plugin], plugin, lane[0], row["command"])
+        stored = tx.one("limit_key_of", id=row["id"])
+        reason = (
+            None if stored is None else _describe(gates[plugin], plugin, stored[0], row["command"])
+        )
         if reason is not None:
             found[row["id"]] = reason
     return found
 
 
-def _describe(gate: Gate, plugin: str, text: str, command: str) -> str | None:
-    lane, limits = parse_lane(text), gate.limits
-    if limits.concurrency is not None and gate.is_full(text, command):
-        count = gate.running.get(lane.concurrency_key, 0)
-        key = f" with the key {lane.concurrency_key!r}" if limits.concurrency.key else ""
+def _describe(gate: Gate, plugin: str, limit_key: str, command: str) -> str | None:
+    keys, limits = parse_limit_key(limit_key), gate.limits
+    if limits.concurrency is not None and gate.is_full(limit_key, command):
+        count = gate.running.get(keys.concurrency_key, 0)
+        key = f" with the key {keys.concurrency_key!r}" if limits.concurrency.key else ""
         return f"plugin {plugin} runs {count} of {limits.concurrency.limit} jobs{key} (concurrency)"
-    opens_at = gate.opens_at(text, command)
+    opens_at = gate.opens_at(limit_key, command)
     if opens_at is None:
         return None
     at = to_text(opens_at)
-    if gate.closed.get(text) == opens_at:
-        shown = lane.concurrency_key or lane.rate_key
+    if gate.closed.get(limit_key) == opens_at:
+        shown = keys.concurrency_key or keys.rate_key
         key = f" with the key {shown!r}" if shown else ""
         return f"plugin {plugin} asked to start no job{key} before {at} (retry_after)"
     assert limits.rate is not None
-    key = f" for the key {lane.rate_key!r}" if limits.rate.key else ""
+    key = f" for the key {keys.rate_key!r}" if limits.rate.key else ""
     return f"the {limits.rate.describe()} of plugin {plugin}{key} allows the next start at {at}"

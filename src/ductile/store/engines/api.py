@@ -86,7 +86,7 @@ class Effects:
     waits: int = 0
     """Waits that began and that a time ends."""
     opens_at: datetime | None = None
-    """When the first job may start that a rate limit or a closed lane holds."""
+    """When the first job may start that a rate limit or a closed limit key holds."""
     drops: list[DedupeDrop] = field(default_factory=list)
     notices: list[StoredNotice] = field(default_factory=list)
 

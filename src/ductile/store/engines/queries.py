@@ -48,7 +48,7 @@ SHARED: Mapping[str, str] = {
     ORDER BY created_at DESC, seq DESC LIMIT :limit""",
     # The condition of the indexes on jobs that ended otherwise, which are few.
     "without_success": "status <> 'queued' AND status <> 'running' AND status <> 'succeeded'",
-    # The conditions on a ready job `j`, apart from its place in the queue and its lane.
+    # The conditions on a ready job `j`, apart from its place in the queue and its limit key.
     "may_run": """
 AND (j.command = 'init' OR 0 = :init_only)
   AND (j.dedupe_key IS NULL OR NOT EXISTS (

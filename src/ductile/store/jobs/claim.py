@@ -16,8 +16,8 @@ from ductile.core.jobs.commands import INIT
 from ductile.model import Job, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
-from ductile.store.flow.gate import Gate, count_start, load_closed_lanes, load_gate
-from ductile.store.flow.lanes import find_startable
+from ductile.store.flow.gate import Gate, count_start, load_closed_keys, load_gate
+from ductile.store.flow.limit_keys import find_startable
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs import read
 from ductile.store.tx_config import TxConfig
@@ -82,7 +82,7 @@ class _Head:
     """How many more of its jobs may run, if that is limited. Then none is prefetched."""
     job_id: str | None = None
     """The job, if the plugin has limits; otherwise it is found when it is started."""
-    lane: str = ""
+    limit_key: str = ""
     gate: Gate | None = None
 
 
@@ -119,7 +119,7 @@ def _start_next(
         if not run and not workers:
             return []
         if head.job_id is not None:
-            started = _start_in_lane(tx, policy, head, head.job_id, now)
+            started = _start_limited(tx, policy, head, head.job_id, now)
         else:
             # None if other nodes have claimed all jobs of this plugin.
             started = _start_first(tx, policy, head.plugin, pauses, now)
@@ -135,12 +135,12 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
     pauses = load_pauses(tx, now) if rows and rows[0][4] else NO_PAUSES
     if pauses.system is not None:
         return [], pauses
-    closed = load_closed_lanes(tx, now) if rows and rows[0][5] else {}
-    parked = {row[0] for row in rows if row[2] is None}
-    limited = parked | policy.tx_config.limits.keys() | closed.keys()
+    closed = load_closed_keys(tx, now) if rows and rows[0][5] else {}
+    set_aside = {row[0] for row in rows if row[2] is None}
+    limited = set_aside | policy.tx_config.limits.keys() | closed.keys()
     heads: list[_Head] = []
     for plugin, running, seq, has_key, *_ in rows:
-        if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in parked):
+        if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in set_aside):
             continue
         cap = policy.caps.get(plugin)
         room = None if cap is None else _count_room(tx, plugin, running, cap)
@@ -172,15 +172,15 @@ def _find_limited(
     job = find_startable(tx, plugin, gate, conditions, policy.tx_config)
     if job is None:
         return None
-    return _Head(job.seq, plugin, alone=True, job_id=job.id, lane=job.lane, gate=gate)
+    return _Head(job.seq, plugin, alone=True, job_id=job.id, limit_key=job.limit_key, gate=gate)
 
 
-def _start_in_lane(
+def _start_limited(
     tx: Tx, policy: ClaimPolicy, head: _Head, job_id: str, now: datetime
 ) -> ClaimedJob | None:
     started = start_job(tx, policy, job_id, now)
     if started is not None and head.gate is not None and started.job.command != INIT:
-        count_start(tx, head.plugin, head.lane, head.gate)
+        count_start(tx, head.plugin, head.limit_key, head.gate)
     return started
 
 

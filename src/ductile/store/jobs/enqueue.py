@@ -47,7 +47,7 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         now=to_text(now),
         snapshot_id=tx_config.snapshot_id,
     )
-    set_lane(tx, id, new.plugin, new.command, new.payload, tx_config)
+    set_limit_key(tx, id, new.plugin, new.command, new.payload, tx_config)
     set_place(tx, id, max(new.priority, tx_config.priority(new.plugin)), now)
     tx.effects.ready += 1
     fields = {
@@ -61,10 +61,12 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
     return Enqueued(id, JobStatus.QUEUED)
 
 
-def set_lane(tx: Tx, id: str, plugin: str, command: str, column: Json, tx_config: TxConfig) -> None:
+def set_limit_key(
+    tx: Tx, id: str, plugin: str, command: str, column: Json, tx_config: TxConfig
+) -> None:
     """Store the keys of a new job's limits; most plugins have none, and cost no statement."""
-    if lane := tx_config.lane(plugin, command, column):
-        tx.run("set_lane", id=id, lane=lane)
+    if limit_key := tx_config.limit_key(plugin, command, column):
+        tx.run("set_limit_key", id=id, limit_key=limit_key)
 
 
 def set_place(tx: Tx, id: str, priority: float, now: datetime) -> None:

@@ -9,7 +9,7 @@ from ductile.core.jobs.state_machine import ENDED, edges
 from ductile.model import JobStatus, Notice, Settlement
 from ductile.store import notices, waits
 from ductile.store.engines.api import Tx
-from ductile.store.flow.gate import close_lane
+from ductile.store.flow.gate import close_key
 from ductile.store.jobs import close, plugin_state, spawn
 from ductile.store.jobs.close import JobEnd
 from ductile.store.jobs.spawn import SpawnPoint
@@ -101,7 +101,7 @@ def _write_settled(
             now=now,
         )
     if settlement.closed_until is not None:
-        close_lane(tx, job.plugin, job.id, settlement.closed_until)
+        close_key(tx, job.plugin, job.id, settlement.closed_until)
     _write_consequences(tx, settlement, tx_config, ids)
 
 

@@ -207,16 +207,16 @@ ORDER BY plugin_name LIMIT :limit;
 -- Each plugin's first ready job that has not been tried: a loose index scan.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
   UNION ALL
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
             AND plugin > ready.plugin)
   FROM ready WHERE ready.plugin IS NOT NULL
 )
 SELECT ready.plugin, j.id, j.created_at FROM ready JOIN job_queue j ON j.seq = (
   SELECT min(seq) FROM job_queue
-  WHERE plugin = ready.plugin AND status = 'queued' AND next_retry_at IS NULL AND parked = 0
+  WHERE plugin = ready.plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
     AND attempt = 1);
 
 -- name: prune_notifications

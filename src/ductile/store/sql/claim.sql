@@ -1,48 +1,48 @@
 -- name: ready_heads
 -- Each plugin with a ready job: the number of its running jobs, the position of its oldest ready
 -- job, and whether that has a dedupe key; also whether anything at all is paused or closed. A
--- plugin with parked jobs has a further row, without a position. A loose index scan, whose cost
+-- plugin with jobs set aside has a further row, without a position. A loose index scan, whose cost
 -- grows with the number of plugins, not of jobs. Not a join, for which PostgreSQL reads all of
 -- job_queue as long as it has no statistics.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
   UNION ALL
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
             AND plugin > ready.plugin)
   FROM ready WHERE ready.plugin IS NOT NULL
-), parked(plugin) AS (
+), set_aside(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1)
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
   UNION ALL
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1
-            AND plugin > parked.plugin)
-  FROM parked WHERE parked.plugin IS NOT NULL
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
+            AND plugin > set_aside.plugin)
+  FROM set_aside WHERE set_aside.plugin IS NOT NULL
 )
 SELECT ready.plugin,
        (SELECT count(*) FROM job_queue running
         WHERE running.status = 'running' AND running.plugin = ready.plugin),
        (SELECT head.seq FROM job_queue head
         WHERE head.plugin = ready.plugin AND head.status = 'queued'
-          AND head.next_retry_at IS NULL AND head.parked = 0
+          AND head.next_retry_at IS NULL AND head.set_aside = 0
         ORDER BY head.seq LIMIT 1),
        (SELECT head.dedupe_key IS NOT NULL FROM job_queue head
         WHERE head.plugin = ready.plugin AND head.status = 'queued'
-          AND head.next_retry_at IS NULL AND head.parked = 0
+          AND head.next_retry_at IS NULL AND head.set_aside = 0
         ORDER BY head.seq LIMIT 1),
        EXISTS (SELECT 1 FROM pauses),
-       EXISTS (SELECT 1 FROM closed_lanes)
+       EXISTS (SELECT 1 FROM closed_keys)
 FROM ready WHERE ready.plugin IS NOT NULL
 UNION ALL
-SELECT parked.plugin,
+SELECT set_aside.plugin,
        (SELECT count(*) FROM job_queue running
-        WHERE running.status = 'running' AND running.plugin = parked.plugin),
+        WHERE running.status = 'running' AND running.plugin = set_aside.plugin),
        NULL, NULL,
        EXISTS (SELECT 1 FROM pauses),
-       EXISTS (SELECT 1 FROM closed_lanes)
-FROM parked WHERE parked.plugin IS NOT NULL;
+       EXISTS (SELECT 1 FROM closed_keys)
+FROM set_aside WHERE set_aside.plugin IS NOT NULL;
 
 -- name: running_of_plugin
 SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
@@ -52,44 +52,45 @@ SELECT count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin;
 -- none whose dedupe key is running, none of the given schedules while an earlier run of it has not
 -- ended, none of a paused pipeline, and none that another node is about to start.
 SELECT j.seq FROM job_queue j
-WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.parked = 0
+WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside = 0
 @may_run@
 ORDER BY j.seq LIMIT 1 @skip_locked@;
 
--- name: first_ready_lanes
--- As `first_ready`: the oldest jobs of a plugin with limits, and their lanes.
-SELECT j.seq, j.id, j.lane, j.command FROM job_queue j
-WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.parked = 0
+-- name: first_ready_limit_keys
+-- As `first_ready`: the oldest jobs of a plugin with limits, and their limit keys.
+SELECT j.seq, j.id, j.limit_key, j.command FROM job_queue j
+WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside = 0
 @may_run@
 ORDER BY j.seq LIMIT :limit;
 
--- name: parked_lanes
--- The lanes that have parked jobs: a loose index scan.
-WITH RECURSIVE lanes(lane) AS (
-  SELECT (SELECT min(lane) FROM job_queue
-          WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND parked = 1)
+-- name: set_aside_limit_keys
+-- The limit keys of the jobs set aside: a loose index scan.
+WITH RECURSIVE limit_keys(limit_key) AS (
+  SELECT (SELECT min(limit_key) FROM job_queue
+          WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
   UNION ALL
-  SELECT (SELECT min(lane) FROM job_queue
-          WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND parked = 1
-            AND lane > lanes.lane)
-  FROM lanes WHERE lanes.lane IS NOT NULL
+  SELECT (SELECT min(limit_key) FROM job_queue
+          WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
+            AND limit_key > limit_keys.limit_key)
+  FROM limit_keys WHERE limit_keys.limit_key IS NOT NULL
 )
-SELECT lane FROM lanes WHERE lane IS NOT NULL;
+SELECT limit_key FROM limit_keys WHERE limit_key IS NOT NULL;
 
--- name: first_parked
--- The first job of a lane that may run, by its place in the queue.
-SELECT coalesce(j.place, j.seq), j.id, j.lane, j.command FROM job_queue j
-WHERE j.plugin = :plugin AND j.lane = :lane AND j.status = 'queued'
-  AND j.next_retry_at IS NULL AND j.parked = 1
+-- name: first_set_aside
+-- The first job set aside of a limit key that may run, by its place in the queue.
+SELECT coalesce(j.place, j.seq), j.id, j.limit_key, j.command FROM job_queue j
+WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.status = 'queued'
+  AND j.next_retry_at IS NULL AND j.set_aside = 1
 @may_run@
 ORDER BY coalesce(j.place, j.seq), j.seq LIMIT 1;
 
--- name: running_lanes
-SELECT lane, count(*) FROM job_queue WHERE status = 'running' AND plugin = :plugin GROUP BY lane;
+-- name: running_limit_keys
+SELECT limit_key, count(*) FROM job_queue
+WHERE status = 'running' AND plugin = :plugin GROUP BY limit_key;
 
--- name: park_jobs
-UPDATE job_queue SET parked = 1
-WHERE id IN (SELECT given.id FROM @given@) AND status = 'queued' AND parked = 0;
+-- name: set_jobs_aside
+UPDATE job_queue SET set_aside = 1
+WHERE id IN (SELECT given.id FROM @given@) AND status = 'queued' AND set_aside = 0;
 
 -- name: start_first
 -- Start that job. The claim is the start: from its commit the attempt counts. Also returns the
@@ -106,7 +107,7 @@ RETURNING @job@,
 -- A plugin's ready jobs before a position in the queue that no other node is about to start: whether
 -- each has a dedupe key, and whether this would be its last attempt.
 SELECT seq, id, dedupe_key IS NOT NULL, attempt >= max_attempts FROM job_queue
-WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND parked = 0
+WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
   AND seq < :before
 ORDER BY seq LIMIT :limit @skip_locked@;
 
@@ -114,7 +115,7 @@ ORDER BY seq LIMIT :limit @skip_locked@;
 -- Start all ready jobs of a plugin between two positions in the queue.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id
-WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND parked = 0
+WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
   AND seq BETWEEN :first AND :last
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
@@ -176,6 +177,6 @@ UPDATE job_queue SET next_retry_at = :retry_at WHERE id = :id;
 
 -- name: has_ready
 SELECT 1 WHERE EXISTS (
-    SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
+    SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
   OR EXISTS (
-    SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1);
+    SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1);

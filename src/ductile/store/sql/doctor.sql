@@ -5,21 +5,21 @@ SELECT started_at FROM boots ORDER BY id DESC LIMIT 1;
 SELECT started_at FROM boots ORDER BY id LIMIT 1;
 
 -- name: oldest_ready
--- Each plugin's first ready job: a loose index scan, as in `ready_heads`. Without parked jobs,
+-- Each plugin's first ready job: a loose index scan, as in `ready_heads`. Without jobs set aside,
 -- which a limit holds.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
   UNION ALL
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
             AND plugin > ready.plugin)
   FROM ready WHERE ready.plugin IS NOT NULL
 )
 SELECT head.plugin, head.id, head.created_at FROM ready JOIN job_queue head
   ON head.seq = (SELECT first.seq FROM job_queue first
                  WHERE first.plugin = ready.plugin AND first.status = 'queued'
-                   AND first.next_retry_at IS NULL AND first.parked = 0
+                   AND first.next_retry_at IS NULL AND first.set_aside = 0
                  ORDER BY first.seq LIMIT 1)
 WHERE ready.plugin IS NOT NULL;
 
@@ -30,10 +30,10 @@ SELECT id, last_error FROM (
   SELECT id, last_error FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL
   UNION ALL
   SELECT id, last_error FROM job_queue
-  WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0
+  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
   UNION ALL
   SELECT id, last_error FROM job_queue
-  WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1
+  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
   UNION ALL
   SELECT id, last_error FROM job_queue WHERE status = 'running') AS unfinished
 WHERE substr(last_error, 1, length(CAST(:cause AS TEXT))) = :cause LIMIT :limit;

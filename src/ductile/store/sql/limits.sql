@@ -1,27 +1,27 @@
--- name: set_lane
-UPDATE job_queue SET lane = :lane WHERE id = :id;
+-- name: set_limit_key
+UPDATE job_queue SET limit_key = :limit_key WHERE id = :id;
 
 -- name: set_place
--- Place a job before the first job that was enqueued since then; parked jobs are found by place.
-UPDATE job_queue SET parked = 1, place = (
+-- Place a job before the first job that was enqueued since then; jobs set aside are found by place.
+UPDATE job_queue SET set_aside = 1, place = (
   SELECT first.seq - 1 FROM job_queue first WHERE first.created_at >= :since
   ORDER BY first.created_at, first.seq LIMIT 1)
 WHERE id = :id;
 
--- name: lane_of
-SELECT lane FROM job_queue WHERE id = :id;
+-- name: limit_key_of
+SELECT limit_key FROM job_queue WHERE id = :id;
 
--- name: running_of_lane
--- The running jobs of a plugin with their lanes, the oldest first.
-SELECT lane, @job@ FROM job_queue
+-- name: running_with_limit_key
+-- The running jobs of a plugin with their limit keys, the oldest first.
+SELECT limit_key, @job@ FROM job_queue
 WHERE seq IN (SELECT r.seq FROM job_queue r WHERE r.status = 'running' AND r.plugin = :plugin)
 ORDER BY started_at, seq;
 
--- name: queued_of_lane
--- The queued jobs of a lane that are older than the given one.
+-- name: queued_with_limit_key
+-- The queued jobs of a limit key that are older than the given one.
 SELECT @job@ FROM job_queue
-WHERE plugin = :plugin AND lane = :lane AND status = 'queued' AND next_retry_at IS NULL
-  AND parked = 1 AND seq < :before
+WHERE plugin = :plugin AND limit_key = :limit_key AND status = 'queued' AND next_retry_at IS NULL
+  AND set_aside = 1 AND seq < :before
 ORDER BY seq LIMIT :limit;
 
 -- name: rates
@@ -37,17 +37,17 @@ SELECT 1 FROM rates WHERE used_until <= :now LIMIT 1;
 -- name: delete_used_rates
 DELETE FROM rates WHERE used_until <= :now;
 
--- name: closed_lanes
-SELECT plugin, lane, until FROM closed_lanes WHERE until > :now;
+-- name: closed_keys
+SELECT plugin, limit_key, until FROM closed_keys WHERE until > :now;
 
--- name: close_lane
+-- name: close_key
 -- A later time wins.
-INSERT INTO closed_lanes (plugin, lane, until) VALUES (:plugin, :lane, :until)
-ON CONFLICT (plugin, lane) DO UPDATE SET until = excluded.until
-WHERE closed_lanes.until < excluded.until;
+INSERT INTO closed_keys (plugin, limit_key, until) VALUES (:plugin, :limit_key, :until)
+ON CONFLICT (plugin, limit_key) DO UPDATE SET until = excluded.until
+WHERE closed_keys.until < excluded.until;
 
--- name: delete_open_lanes
-DELETE FROM closed_lanes WHERE until <= :now;
+-- name: delete_open_keys
+DELETE FROM closed_keys WHERE until <= :now;
 
--- name: next_open_lane
-SELECT min(until) FROM closed_lanes;
+-- name: next_open_key
+SELECT min(until) FROM closed_keys;

@@ -16,10 +16,10 @@ WHERE schedule_id IS NOT NULL AND status IN ('queued', 'running') ORDER BY seq L
 -- Ready jobs, by the indexes of the claim only.
 SELECT plugin, CAST(sum(part) AS @big@) AS jobs FROM (
   SELECT plugin, count(*) AS part FROM job_queue
-  WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0 GROUP BY plugin
+  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0 GROUP BY plugin
   UNION ALL
   SELECT plugin, count(*) AS part FROM job_queue
-  WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1 GROUP BY plugin) AS counted
+  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1 GROUP BY plugin) AS counted
 GROUP BY plugin ORDER BY sum(part) DESC, plugin;
 
 -- name: retries_waiting
@@ -80,9 +80,9 @@ ORDER BY l.plugin;
 -- Ready jobs, those that a limit holds, and those that wait for a retry: each has an index, all
 -- queued jobs together have none.
 SELECT (SELECT count(*) FROM job_queue
-        WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 0)
+        WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
      + (SELECT count(*) FROM job_queue
-        WHERE status = 'queued' AND next_retry_at IS NULL AND parked = 1)
+        WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
      + (SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL);
 
 -- name: running_count

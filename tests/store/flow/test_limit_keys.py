@@ -9,7 +9,7 @@ import pytest
 from ductile.core.flow.limits import NO_LIMITS, PluginLimits
 from ductile.model import Ending, Outcome
 from ductile.store.engines.api import Ledger
-from ductile.store.flow.lanes import BATCHES
+from ductile.store.flow.limit_keys import BATCHES
 from ductile.store.jobs.cancel_requests import REQUESTED
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.flow.harness import LimitedQueue, limited
@@ -52,7 +52,7 @@ def test_other_plugins_are_not_limited(make: Make) -> None:
     assert q.take_ids(8) == [ids[0], ids[2], ids[3]]
 
 
-def test_order_of_the_queue_is_kept_over_parked_jobs(make: Make) -> None:
+def test_order_of_the_queue_is_kept_over_jobs_set_aside(make: Make) -> None:
     q = make(limited())
     first = q.put("a")
     running = q.take()[0]
@@ -77,7 +77,7 @@ def test_backlog_larger_than_a_claim_reads_does_not_hide_other_keys(make: Make) 
     assert len(found) == 2
 
 
-def test_raised_limit_starts_parked_jobs(make: Make) -> None:
+def test_raised_limit_starts_jobs_set_aside(make: Make) -> None:
     q = make(limited())
     ids = [q.put("a") for _ in range(4)]
     assert q.take_ids(8) == ids[:1]
@@ -85,7 +85,7 @@ def test_raised_limit_starts_parked_jobs(make: Make) -> None:
     assert q.take_ids(8) == ids[1:3]
 
 
-def test_removed_limit_starts_parked_jobs(make: Make) -> None:
+def test_removed_limit_starts_jobs_set_aside(make: Make) -> None:
     q = make(limited())
     ids = [q.put("a") for _ in range(4)]
     assert q.take_ids(8) == ids[:1]

@@ -1,9 +1,9 @@
 """The first job of a plugin with limits that may start.
 
-A claim reads the queue in its order. Jobs whose lane is full or closed are parked: they leave the
-index of the queue's order and are found by their lane from then on, so that no claim reads them
-again. Nothing has to release them: the first job of each parked lane is a candidate of every
-claim, and the running jobs are counted each time.
+A claim reads the queue in its order. Jobs whose limit key is full or closed are set aside: they
+leave the index of the queue's order and are found by their limit key from then on, so that no claim
+reads them again. Nothing has to release them: the first job set aside of each limit key is a
+candidate of every claim, and the running jobs are counted each time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
-from ductile.core.flow.limits import OnFull, parse_lane
+from ductile.core.flow.limits import OnFull, parse_limit_key
 from ductile.model import Cancellation, JobStatus
 from ductile.store.engines.api import Tx
 from ductile.store.flow.gate import Gate
@@ -24,9 +24,9 @@ from ductile.store.jobs import cancel_requests, close, read
 from ductile.store.tx_config import TxConfig
 
 BATCHES = (8, 64, 512, 512)
-"""How many jobs a claim reads at once, and parks if they are held: few, because the first is
-usually free, and then more. A larger backlog that is met for the first time is parked in several
-claims."""
+"""How many jobs a claim reads at once, and sets aside if they are held: few, because the first is
+usually free, and then more. A larger backlog that is met for the first time is set aside in
+several claims."""
 MOST_SUPERSEDED = 1000
 
 
@@ -35,22 +35,22 @@ class QueuedJob:
     seq: int
     """Its place in the queue: its sequence number, or that of the job that it follows."""
     id: str
-    lane: str
+    limit_key: str
     command: str
 
 
 def find_startable(
     tx: Tx, plugin: str, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
 ) -> QueuedJob | None:
-    """The oldest job of the plugin that may start; held jobs before it are parked.
+    """The oldest job of the plugin that may start; held jobs before it are set aside.
 
     `conditions` are the values of the fragment `may_run`.
     """
     candidates = [_first_in_order(tx, gate, conditions, tx_config)]
-    for (lane,) in tx.all("parked_lanes", plugin=plugin):
-        # The command is not known yet; `init` jobs are never parked.
-        if not _is_held(tx, gate, lane, ""):
-            row = tx.one("first_parked", lane=lane, **conditions)
+    for (limit_key,) in tx.all("set_aside_limit_keys", plugin=plugin):
+        # The command is not known yet; `init` jobs are never set aside.
+        if not _is_held(tx, gate, limit_key, ""):
+            row = tx.one("first_set_aside", limit_key=limit_key, **conditions)
             candidates.append(None if row is None else QueuedJob(*row))
     return min((job for job in candidates if job is not None), key=_position, default=None)
 
@@ -59,10 +59,10 @@ def _position(job: QueuedJob) -> int:
     return job.seq
 
 
-def _is_held(tx: Tx, gate: Gate, lane: str, command: str) -> bool:
-    if gate.is_full(lane, command):
+def _is_held(tx: Tx, gate: Gate, limit_key: str, command: str) -> bool:
+    if gate.is_full(limit_key, command):
         return True
-    opens_at = gate.opens_at(lane, command)
+    opens_at = gate.opens_at(limit_key, command)
     if opens_at is None:
         return False
     tx.effects.add_opening(opens_at)
@@ -73,11 +73,13 @@ def _first_in_order(
     tx: Tx, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
 ) -> QueuedJob | None:
     for size in BATCHES:
-        jobs = [QueuedJob(*row) for row in tx.all("first_ready_lanes", limit=size, **conditions)]
+        jobs = [
+            QueuedJob(*row) for row in tx.all("first_ready_limit_keys", limit=size, **conditions)
+        ]
         place = 0
-        while place < len(jobs) and _is_held(tx, gate, jobs[place].lane, jobs[place].command):
+        while place < len(jobs) and _is_held(tx, gate, jobs[place].limit_key, jobs[place].command):
             place += 1
-        _park(tx, jobs[:place], gate, tx_config)
+        _set_aside(tx, jobs[:place], gate, tx_config)
         if place < len(jobs):
             return jobs[place]
         if len(jobs) < size:
@@ -87,25 +89,25 @@ def _first_in_order(
     return None
 
 
-def _park(tx: Tx, jobs: Sequence[QueuedJob], gate: Gate, tx_config: TxConfig) -> None:
+def _set_aside(tx: Tx, jobs: Sequence[QueuedJob], gate: Gate, tx_config: TxConfig) -> None:
     """Take held jobs out of the queue's order, and do what `on_full` says."""
     if not jobs:
         return
-    tx.run("park_jobs", ids=orjson.dumps([job.id for job in jobs]).decode())
+    tx.run("set_jobs_aside", ids=orjson.dumps([job.id for job in jobs]).decode())
     concurrency = gate.limits.concurrency
     if concurrency is None or concurrency.on_full is OnFull.QUEUE:
         return
-    full = [job for job in jobs if gate.is_full(job.lane, job.command)]
+    full = [job for job in jobs if gate.is_full(job.limit_key, job.command)]
     if concurrency.on_full is OnFull.SKIP:
         for job in full:
-            key = parse_lane(job.lane).concurrency_key
+            key = parse_limit_key(job.limit_key).concurrency_key
             reason = (
                 f"{gate.running.get(key, 0)} of {concurrency.limit} jobs with the key {key!r} "
                 "are running (concurrency, on_full: skip)"
             )
             _end(tx, job.id, reason, gate.now, tx_config)
     else:
-        newest = {job.lane: job for job in full}
+        newest = {job.limit_key: job for job in full}
         for job in newest.values():
             _displace_older(tx, job, gate, tx_config)
 
@@ -115,15 +117,15 @@ def _displace_older(tx: Tx, job: QueuedJob, gate: Gate, tx_config: TxConfig) -> 
     loaded = read.load_job(tx, job.id)
     if loaded is None:
         return
-    key = parse_lane(job.lane).concurrency_key
-    for lane, *columns in tx.all("running_of_lane", plugin=loaded.plugin):
-        if parse_lane(lane).concurrency_key == key:
+    key = parse_limit_key(job.limit_key).concurrency_key
+    for limit_key, *columns in tx.all("running_with_limit_key", plugin=loaded.plugin):
+        if parse_limit_key(limit_key).concurrency_key == key:
             running = read.parse_job(columns)
             cancel_requests.request_cancel(tx, running, Cancellation.DISPLACED, gate.now)
     older = tx.all(
-        "queued_of_lane",
+        "queued_with_limit_key",
         plugin=loaded.plugin,
-        lane=job.lane,
+        limit_key=job.limit_key,
         before=job.seq,
         limit=MOST_SUPERSEDED,
     )
