@@ -261,7 +261,11 @@ class Gateway(Services):
 
     def may_claim(self) -> bool:
         """Whether this node may start jobs now."""
-        return not self.is_drained and (self.lease is None or self.lease.is_held())
+        return not self.is_drained and self.lease_term() is not None
+
+    def lease_term(self) -> int | None:
+        """See `NodeLease.term`; one that never ends where no other node uses the ledger."""
+        return 0 if self.lease is None else self.lease.term
 
     def _wake_timers(self) -> None:
         for name in (*self.outbox_workers, "waits"):

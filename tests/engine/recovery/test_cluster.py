@@ -98,6 +98,7 @@ class MonitorHarness:
 
     def __init__(self, running: Running, clock: FakeClock, boot: str, ledger: Ledger) -> None:
         self.clock, self.ledger, self.begun, self.terminations = clock, ledger, 0, 0
+        self.boot = boot
         compiled = running.gateway.compiled
         self.lease = NodeLease(clock, self._count_termination, lambda: None)
         self.heartbeat = NodeHeartbeat(
@@ -338,7 +339,7 @@ def test_node_without_its_lock_terminates_jobs_before_others_start_them(
 
     assert TERMINATE_AFTER + LEASE_LOST_GRACE < LONG
     assert without(7) == 0
-    assert without(30) == 1, "once, however long it lasts"
+    assert without(30) == 23, "at each tick: a job may have started since the last"
     assert without(7) == 0, "counted from when it was held last"
     assert without(8) == 1
 
@@ -362,6 +363,56 @@ def test_jobs_of_a_disconnected_node_are_requeued_without_counting(
         assert running.ended(id)["status"] == "succeeded"
         job = running.job(id)
         assert (job["attempt"], job["max_attempts"]) == (2, 5)
+
+
+@pytest.mark.parametrize("when", ["while it is lost", "after it was regained"])
+def test_job_whose_claim_is_answered_after_the_lease_was_lost_does_not_start(
+    node: Make, url: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Another node may have started it in the meantime."""
+    monkeypatch.setattr(lease, "TERMINATE_AFTER", 1.0)
+    monkeypatch.setattr(lease, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
+    site = node("")
+    starts = site.folder / "starts"
+    site.plugin("work", f"echo >> '{starts}'\n" + OK)
+    with site.running() as running:
+        gateway: Any = running.gateway
+        answers: list[tuple[Any, ...]] = []
+        answer, terminations = gateway.dispatcher._answered, []
+        monkeypatch.setattr(gateway.lease, "_terminate_jobs", lambda: terminations.append(1))
+
+        def hold(batch: Any, result: Any, error: Any) -> None:
+            """Do not answer a claim yet."""
+            if result is not None and result[1]:
+                answers.append((batch, result, error))
+            else:
+                answer(batch, result, error)
+
+        gateway.dispatcher._answered = hold
+        with cut_off(running, url):
+            id = running.put("work")
+            until(lambda: answers)
+            until(lambda: terminations)
+            gateway.dispatcher._answered = answer
+            if when == "while it is lost":
+                answer(*answers.pop())
+                until(lambda: running.job(id)["status"] == "queued")
+        until(gateway.may_claim)
+        for late in answers:
+            answer(*late)
+        assert running.ended(id)["attempt"] == 2
+    assert starts.read_text() == "\n", "only the second attempt"
+
+
+def test_lease_of_a_node_that_was_declared_dead_has_a_new_term(monitor: MonitorHarness) -> None:
+    before = monitor.lease.term
+    monitor.tick()
+    assert monitor.lease.term == before
+    now = monitor.clock.now()
+    monitor.ledger.write(lambda tx: boots.end_boot(tx, monitor.boot, now))
+    monitor.tick()
+    assert monitor.lease.term not in (None, before)
 
 
 def _away(_boot: str) -> bool:

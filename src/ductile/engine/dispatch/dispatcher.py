@@ -123,12 +123,14 @@ class DispatcherHost(WorkerContext, Protocol):
 class CommitBatch:
     """One transaction: settlements, and claims for idle workers and ahead of them."""
 
-    __slots__ = ("attempts", "claims", "entries", "is_alone", "prefetch")
+    __slots__ = ("attempts", "claims", "entries", "is_alone", "lease_term", "prefetch")
 
     def __init__(self, attempts: list[Attempt], claims: int, prefetch: int = 0) -> None:
         self.attempts, self.claims, self.prefetch = attempts, claims, prefetch
         self.entries: list[int] = []
         """The entries of the claimed jobs in the started log."""
+        self.lease_term: int | None = None
+        """The term of the node's lease in which the jobs are claimed."""
         self.is_alone = any(attempt.commit_alone for attempt in attempts)
         """Whether it is one settlement that must not be committed with others."""
 
@@ -302,6 +304,8 @@ class Dispatcher:
     def _commit(self) -> None:
         """Settle ended attempts and claim for idle workers, in one commit where possible."""
         host, now = self._host, self._host.clock.monotonic()
+        # Before `_may_claim`: a term that begins later does not cover these claims.
+        lease_term = host.lease_term()
         self._workers.withdraw(now)
         if self._committing >= MAX_COMMITTING:
             return
@@ -316,6 +320,8 @@ class Dispatcher:
         if not settling and not claims:
             return
         batches = list(split_batches(settling, claims, prefetch, host.ledger.batch_size))
+        for batch in batches:
+            batch.lease_term = lease_term
         self._claiming += claims
         self._committing += sum(not batch.is_alone for batch in batches)
         parameters = host.compiled.tx_config, host.claim_policy(), host.clock.now()
@@ -361,8 +367,11 @@ class Dispatcher:
             failpoint("settled")
         if claimed:
             failpoint("claimed")
+        # After a late answer, another node may have taken over the jobs.
+        is_lost = batch.lease_term is None or batch.lease_term != self._host.lease_term()
+        why = Cancellation.STOP if is_lost else None
         for job, entry in zip(claimed, batch.entries, strict=True):
-            if not self._workers.admit(job, entry):
+            if not self._workers.admit(job, entry, why):
                 self._host.work_signal.notify()
         # Before the rest: an idle worker waits for it.
         self._workers.assign()

@@ -48,6 +48,8 @@ class WorkerContext(AttemptContext, Protocol):
 
     def has_other_nodes(self) -> bool: ...
 
+    def lease_term(self) -> int | None: ...
+
 
 class RunningLog(NamedTuple):
     """What a running attempt has written to stderr so far, without secrets."""
@@ -151,6 +153,11 @@ class Workers:
         return all(worker.buffered or not worker.slot.can_buffer for worker in self._workers)
 
     @property
+    def _may_start(self) -> bool:
+        """Whether claimed jobs may start: without a lease, another node may start them too."""
+        return not self._context.stopping.is_set() and self._context.lease_term() is not None
+
+    @property
     def _has_many_large_answers(self) -> bool:
         """Whether no job is started because large answers take the memory."""
         return self._large_answers >= len(self._workers)
@@ -206,14 +213,18 @@ class Workers:
 
     # PREFETCHED
 
-    def admit(self, claimed: ClaimedJob, log_entry: int) -> bool:
-        """Add the attempt of a claimed job; `assign` gives it a worker. False after a bug."""
+    def admit(self, claimed: ClaimedJob, log_entry: int, why: Cancellation | None = None) -> bool:
+        """Add the attempt of a claimed job; `assign` gives it a worker. False after a bug.
+
+        With `why` it is cancelled before it starts.
+        """
         try:
             attempt = Attempt(self._context, claimed, log_entry)
         except Exception as error:  # noqa: BLE001 - the orphan sweep ends the job
             self._log.crash("claimed job cannot be started", error, job_id=claimed.job.id)
             self._context.started_log.release(log_entry)
             return False
+        attempt.cancelled = why
         self._attempts.add(attempt)
         self._prefetched.add(attempt)
         return True
@@ -233,23 +244,24 @@ class Workers:
                     self._buffer(worker)
 
     def withdraw(self, now: float) -> None:
-        """Settle prefetched attempts that are not to start here: cancelled, expired, or at a stop.
+        """Settle prefetched attempts that are not to start here: cancelled, expired, at a stop, or
+        without a lease.
 
         Those in a slot's buffer are recalled first, also where another worker is idle for them.
         """
-        stopping = self._context.stopping.is_set()
+        may_start = self._may_start
         free = 0 if self._prefetched else len(self._idle)
         for worker in self._workers:
             over = any(self._prefetched.is_over(attempt, now) for attempt in worker.buffered)
-            if worker.buffered and (stopping or free > 0 or over or worker.is_leaving):
+            if worker.buffered and (not may_start or free > 0 or over or worker.is_leaving):
                 worker.slot.recall()
                 free -= len(worker.buffered)
-        leaving = self._prefetched.withdraw(now, everything=stopping)
+        leaving = self._prefetched.withdraw(now, everything=not may_start)
         if leaving:
             with self._cancel_lock:
                 for attempt in leaving:
                     attempt.move_to(AttemptState.JUDGING)
-        why = Cancellation.STOP if stopping else Cancellation.NO_WORKER
+        why = Cancellation.NO_WORKER if may_start else Cancellation.STOP
         for attempt in leaving:
             self._settle(attempt, partial(attempt.judge_unstarted, why))
 
@@ -262,9 +274,7 @@ class Workers:
         if worker.is_leaving:
             return
         context, attempt = self._context, self._prefetched.first
-        over = context.stopping.is_set() or self._prefetched.is_over(
-            attempt, context.clock.monotonic()
-        )
+        over = not self._may_start or self._prefetched.is_over(attempt, context.clock.monotonic())
         if attempt.needs_idle_worker or over:
             return
         try:
@@ -313,7 +323,7 @@ class Workers:
         failpoint("prepared")
         # In one step: a cancellation finds the attempt without a process or with one.
         with self._cancel_lock:
-            withdrawn = self._context.stopping.is_set() or attempt.cancelled is not None
+            withdrawn = not self._may_start or attempt.cancelled is not None
             if not withdrawn:
                 attempt.move_to(AttemptState.RUNNING)
                 outcome = worker.slot.start(prepared, attempt.log_entry)

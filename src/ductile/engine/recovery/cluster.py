@@ -48,6 +48,7 @@ class NodeHeartbeat:
         if not self._ledger.read(lambda tx: boots.is_open(tx, self._boot)):
             # The lock is held again: from now on no other node takes over this one's jobs.
             logger("nodes").error("other nodes declared this node dead; terminating local jobs")
+            self._lease.begin_term()
             self._terminate_jobs()
             self._begin_boot()
         renewal = self._ledger.write(lambda tx: nodes.renew(tx, self._boot))

@@ -31,12 +31,27 @@ class NodeLease:
         self._clock, self._terminate_jobs = clock, terminate_jobs
         self._on_regained = on_regained
         self._proven_at = clock.monotonic()
-        self._has_terminated = False
+        self._has_reported = False
+        self._term = 0
+
+    @property
+    def term(self) -> int | None:
+        """The number of the time without a loss in which the lease is held; None if it is not.
+
+        What was claimed in an earlier term may have been taken over by another node since.
+        """
+        return self._term if self.is_held() else None
+
+    def begin_term(self) -> None:
+        """Record that other nodes may have taken over what this one has claimed so far."""
+        self._term += 1
 
     def renew(self, since: float) -> None:
         """Record that the node was alive at `since`, when it started to prove it."""
         was_held = self.is_held()
-        self._proven_at, self._has_terminated = since, False
+        if not was_held:
+            self.begin_term()
+        self._proven_at, self._has_reported = since, False
         if not was_held:
             self._on_regained()
 
@@ -45,9 +60,11 @@ class NodeLease:
         return self._clock.monotonic() - self._proven_at < TERMINATE_AFTER
 
     def tick(self, now: datetime) -> float:  # noqa: ARG002
-        """Terminate the local jobs once after the lease was lost."""
-        if not self._has_terminated and not self.is_held():
-            self._has_terminated = True
-            logger("nodes").error("node lease lost; terminating local jobs")
+        """Terminate the local jobs while the lease is not held."""
+        if not self.is_held():
+            if not self._has_reported:
+                self._has_reported = True
+                logger("nodes").error("node lease lost; terminating local jobs")
+            # Again at each tick: a job may have got its process since the last.
             self._terminate_jobs()
         return CHECK_SECONDS
