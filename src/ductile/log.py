@@ -87,9 +87,7 @@ class _Sink:
     def _encoded(self, level: str, fields: Mapping[str, object]) -> bytes:
         if not self.json:
             return f"{_readable(level, dict(fields), self.redactor)}\n".encode()
-        encoded = _as_json(fields)
-        if self.redactor.knows_any:
-            encoded = self.redactor.json(encoded.decode()).encode()
+        encoded = self.redactor.json(_as_json(fields).decode()).encode()
         if not encoded.isascii() or b"\x7f" in encoded:
             encoded = escape_json(encoded.decode()).encode()
         return encoded

@@ -388,6 +388,19 @@ def test_a_secret_in_a_response_is_stored_nowhere(status):
         json.loads(settled.result)
 
 
+@pytest.mark.parametrize("status", ["ok", "error"])
+def test_the_token_of_an_approval_link_is_stored_nowhere(status):
+    """Whoever may read jobs, streams or alerts may not decide for others."""
+    token = "Ab0_-" * 8 + "xyz"
+    link = f"https://ductile.example/approve/{token}"
+    logs = [{"level": "info", "message": link}]
+    body = {"status": status, "error": f"cannot send {link}", "result": link, "logs": logs}
+    settled = verdict(exited(json.dumps(body).encode(), stderr=link.encode()))
+    stored = (settled.error, settled.result, settled.logs, settled.stderr)
+    assert all(token not in text for text in stored if text is not None)
+    assert settled.stderr == f"https://ductile.example/approve/{REDACTED}"
+
+
 def test_a_number_that_equals_a_secret_is_stored_as_valid_json():
     rules = replace(RULES, redactor=Redactor(["123456789"]))
     body = {"status": "ok", "result": {"chat_id": 123456789}}

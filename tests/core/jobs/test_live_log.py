@@ -10,13 +10,17 @@ from ductile.core.jobs.live_log import Progress, find_progress, readable_beginni
 from ductile.core.values.redact import Redactor
 
 SECRETS = ("hunter2hunter2", "hunter2hunter2-and-more", "line one\nline two", "2-and-on")
+LINK = f"https://ductile.example/approve/{'Ab0_-' * 8}xyz"
 
 
 @given(
     parts=st.lists(
-        st.sampled_from((*SECRETS, "hunter2", "line one\n", "ü€", "x", "2-a", "\n")), max_size=12
+        st.sampled_from(
+            (*SECRETS, "hunter2", "line one\n", "ü€", "x", "2-a", "\n", LINK, LINK[:-1])
+        ),
+        max_size=12,
     ),
-    cuts=st.lists(st.integers(0, 200), max_size=8),
+    cuts=st.lists(st.integers(0, 400), max_size=8),
 )
 def test_shown_text_is_a_growing_beginning_of_the_stored_text(
     parts: list[str], cuts: list[int]
@@ -75,3 +79,11 @@ def test_beginning_of_a_secret_is_held_back_and_nothing_more() -> None:
     redactor = Redactor(["AxxxxxxxxxxA"])
     assert readable_beginning(b"A" * 40_000, redactor) == "A" * 39_999
     assert readable_beginning(b"see AxxxxxxxxxxA", redactor) == "see [REDACTED]"
+
+
+def test_token_of_an_approval_link_is_never_shown_in_parts() -> None:
+    raw, redactor = f"open {LINK} now".encode(), Redactor()
+    for length in range(len(raw)):
+        text = readable_beginning(raw[:length], redactor)
+        assert "open https://ductile.example/approve/[REDACTED] now".startswith(text)
+    assert readable_beginning(raw, redactor).endswith("/approve/[REDACTED] now")

@@ -302,3 +302,33 @@ def test_text_that_is_not_json_is_redacted_too() -> None:
     redactor = Redactor(["hunter2hunter2"])
     assert "hunter2" not in redactor.json('"open hunter2hunter2')
     assert "hunter2" not in redactor.json('{"a": "hunter2hunter2" "')
+
+
+TOKEN = "Ab0_-" * 8 + "xyz"
+
+
+@pytest.mark.parametrize("slash", ["/", "\\/", "\\\\\\/", "%2F", "%2f", "%252F"])
+def test_token_of_an_approval_link_is_hidden(slash):
+    text = f'{{"said": "see {slash}approve{slash}{TOKEN}?a=b"}}'
+    hidden = text.replace(TOKEN, REDACTED)
+    for redactor in (Redactor(), Redactor(["hunter2hunter2"])):
+        assert redactor.text(text) == redactor.json(text) == hidden
+        assert redactor.document({"a": [text]}) == {"a": [hidden]}
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["https://ductile.example/", "https://ductile.example/approve", f"/approve/{TOKEN}/and-more"],
+)
+def test_secret_next_to_an_approval_link_does_not_uncover_either(secret):
+    shown = Redactor([secret]).text(f"https://ductile.example/approve/{TOKEN}/and-more")
+    assert TOKEN not in shown
+    assert secret not in shown
+    assert ("and-more" in shown) is ("and-more" not in secret)
+
+
+def test_end_of_a_truncated_text_hides_part_of_a_token():
+    for length in range(1, 43):
+        assert Redactor().beginning(f"/approve/{TOKEN[:length]}") == f"/approve/{REDACTED}"
+    assert Redactor().beginning("we approve/reject it") == "we approve/reject it"
+    assert Redactor().text("we approve/reject it") == "we approve/reject it"

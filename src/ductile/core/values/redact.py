@@ -33,13 +33,25 @@ _NOT_SECRET = frozenset({"dedupe_key", "key_id", "secret_ref", "require_key_id"}
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
-_APPROVAL_LINK = re.compile(r"(/approve/)[A-Za-z0-9_-]{43}")
-"""The path of a link whose token decides an approval."""
+_LINK_PATH = r"(approve(?:\\{0,7}/|%(?:25){0,3}2[Ff]))"
+"""Before the token of an approval link; its slash may be escaped for JSON or for a URL."""
+_TOKEN_CHARACTER = "[A-Za-z0-9_-]"
+_APPROVAL_LINK = re.compile(_LINK_PATH + _TOKEN_CHARACTER + "{43}")
+_CUT_LINK = re.compile(_LINK_PATH + _TOKEN_CHARACTER + r"{1,42}\Z")
+_LONGEST_CUT_LINK = 64
+_WITHOUT_TOKEN = rf"\1{REDACTED}"
 
 
-def hide_approval_links(text: str) -> str:
+def _hide_approval_links(text: str) -> str:
     """`text` without the tokens of approval links: who may read jobs may not decide for others."""
-    return _APPROVAL_LINK.sub(rf"\1{REDACTED}", text) if "/approve/" in text else text
+    return _APPROVAL_LINK.sub(_WITHOUT_TOKEN, text) if "approve" in text else text
+
+
+def _find_cut_token(text: str) -> int | None:
+    """Where the incomplete token begins that the text ends with."""
+    before = max(0, len(text) - _LONGEST_CUT_LINK)
+    found = _CUT_LINK.search(text[before:])
+    return None if found is None else before + found.end(1)
 
 
 def names_a_secret(key: str) -> bool:
@@ -111,26 +123,25 @@ SHORTEST_PART = 4
 
 
 class Redactor:
-    """Replaces secret values in text, also if they are encoded as JSON, URL or base64."""
+    """Replaces secret values in text, also if they are encoded as JSON, URL or base64.
+
+    The tokens of approval links are replaced too, and before all else.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         spellings = {
             spelling
             for secret in secrets
             if len(secret) >= SHORTEST_SECRET
-            for spelling in _spellings(secret)
+            for spelling in map(_hide_approval_links, _spellings(secret))
         }
         self._spellings = sorted(spellings, key=lambda text: (-len(text), text))
         # Usually no secret is there, and an alternation of so many words is slow to exclude.
         self._pattern = re.compile("|".join(map(re.escape, self._spellings)))
 
-    @property
-    def knows_any(self) -> bool:
-        """Whether there is any secret to redact."""
-        return bool(self._spellings)
-
     def text(self, text: str) -> str:
         """`text` with every secret replaced."""
+        text = _hide_approval_links(text)
         if not any(spelling in text for spelling in self._spellings):
             return text
         return self._pattern.sub(REDACTED, text)
@@ -140,6 +151,7 @@ class Redactor:
 
         A number outside of a string becomes a string if a secret is part of it.
         """
+        text = _hide_approval_links(text)
         if not any(spelling in text for spelling in self._spellings):
             return text
         shown = _JSON_TOKEN.sub(lambda match: self._json_token(match[0]), text)
@@ -165,11 +177,16 @@ class Redactor:
         shown = self.text(text)
         # A replacement character may follow that part, if a character was cut in two.
         known = shown.removesuffix("\ufffd")
+        token = _find_cut_token(known)
+        if token is not None:
+            return known[:token] + REDACTED
         cut = max((_overlap(known, spelling) for spelling in self._spellings), default=0)
         return known[:-cut] + REDACTED if cut else shown
 
     def growing(self, text: str) -> str:
         """As `text`, for the beginning of a text, without an end that may become a secret."""
+        text = _hide_approval_links(text)
+        text = text[: _find_cut_token(text)]
         starts = {
             len(text) - length
             for spelling in self._spellings
@@ -188,8 +205,6 @@ class Redactor:
 
     def document(self, value: Json) -> Json:
         """A JSON document with every secret replaced, in keys too."""
-        if not self._spellings:
-            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):

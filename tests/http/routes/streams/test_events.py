@@ -151,15 +151,19 @@ def test_cursor_beyond_the_end_starts_from_the_beginning(api: ApiHarness) -> Non
         assert subscriber.next()["event"] == "job.queued"
 
 
+APPROVAL_TOKEN = "Ab0_-" * 8 + "xyz"
+
+
 def secret_document() -> dict[str, str]:
-    """A secret of the configuration, plain and as a header carries it."""
+    """A secret of the configuration, plain and as a header carries it, and an approval link."""
     basic = base64.b64encode(f"user:{READER}".encode()).decode()
-    return {"note": f"the token is {READER}.", "header": f"Basic {basic}"}
+    link = f"https://ductile.example/approve/{APPROVAL_TOKEN}"
+    return {"note": f"the token is {READER}.", "header": f"Basic {basic}", "link": link}
 
 
 def assert_redacted(text: str) -> None:
     assert "[REDACTED]" in text
-    for hidden in (READER, base64.b64encode(f"user:{READER}".encode()).decode()):
+    for hidden in (READER, APPROVAL_TOKEN, base64.b64encode(f"user:{READER}".encode()).decode()):
         assert hidden not in text
 
 

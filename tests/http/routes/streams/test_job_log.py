@@ -32,6 +32,15 @@ read go < '@root@/gate'
 echo '{"status":"ok","logs":[{"level":"info","message":"from the response"}]}'
 """
 FAIL = '#!/bin/sh\necho trouble >&2\necho \'{"status":"error","error":"no","retry":true}\'\n'
+TOKEN = "Ab0_-" * 8 + "xyz"
+NOTIFY = f"""\
+#!/bin/sh
+cat > /dev/null
+printf 'no answer: https://ductile.example/approve/{TOKEN[:20]}' >&2
+sleep 0.5
+echo '{TOKEN[20:]} failed' >&2
+echo '{{"status":"error","retry":false,"error":"cannot send https://ductile.example/approve/{TOKEN}"}}'
+"""
 
 
 class TalkingApi(ApiHarness):
@@ -124,6 +133,21 @@ def test_output_is_shown_while_the_job_runs_and_equals_what_is_stored(api: Talki
     assert rest[0][1]["logs"] == [{"level": "info", "message": "from the response"}]
     assert rest[1][1]["status"] == "succeeded"
     assert shown == stored_stderr(api, job_id)
+
+
+def test_streams_do_not_show_the_token_of_an_approval_link() -> None:
+    """Whoever follows a job or the events could otherwise decide the approval."""
+    with running_api(CONFIG, plugins={"notify": NOTIFY}) as api:
+        job_id = start(api, "notify")
+        with following(api, job_id) as stream:
+            events = list(stream)
+        shown = "".join(data["text"] for name, data in events if name == "log")
+        assert shown == "no answer: https://ductile.example/approve/[REDACTED] failed\n"
+        assert TOKEN[:20] not in json.dumps(events)
+        notices = api.ask("GET", "/notices?last=100").json["notices"]
+        assert "approve/[REDACTED]" in json.dumps(notices)
+        rows = api.gateway.ledger.read(lambda tx: tx.dicts("job", id=job_id))
+        assert rows[0]["last_error"].endswith("/approve/[REDACTED]")
 
 
 def test_reconnect_continues_where_the_client_stopped(api: TalkingApi) -> None:
