@@ -491,3 +491,23 @@ def test_moved_ledger_continues_after_the_events_that_were_evaluated(
     finally:
         alerting.ledger = there
         moved.close()
+
+
+@pytest.mark.parametrize("tables", [("notices", "alert_rules"), ("alert_rules",)])
+def test_database_restored_on_a_younger_server_continues_after_the_evaluated_events(
+    alerting: Alerting, open_ledger: Callable[[], Ledger], tables: tuple[str, ...]
+) -> None:
+    """Neither are evaluated events repeated, nor later ones lost."""
+    if not isinstance(alerting.ledger, PostgresLedger):
+        pytest.skip("SQLite has no transaction ids")
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.run()
+    assert len(alerting.evaluate()) == 1
+    for table in tables:
+        execute(alerting.ledger, f"UPDATE {table} SET xact = xact + 4000000000000")
+    alerting.ledger = open_ledger()
+    assert alerting.evaluate() == []
+    assert alerting.alert().causes.count == 1
+    alerting.run()
+    alerting.evaluate()
+    assert alerting.alert().causes.count == 2

@@ -62,12 +62,21 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND (
                AND (CAST(classid AS bigint) << 32) | CAST(objid AS bigint)
                    = hashtextextended(%(key)s, 0)))
 """
-RESET_RESTORED_NOTICES = """
-UPDATE notices SET xact = 0
-WHERE xact >= CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)
+RESET_RESTORED_POSITIONS = """
+WITH server AS (
+  SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS next_xact
+), restored AS (
+  SELECT 1 FROM server
+  WHERE EXISTS (SELECT 1 FROM notices WHERE xact >= next_xact)
+     OR EXISTS (SELECT 1 FROM alert_rules WHERE xact >= next_xact)
+), rules AS (
+  UPDATE alert_rules SET xact = 0 WHERE EXISTS (SELECT 1 FROM restored)
+)
+UPDATE notices SET xact = 0 WHERE xact <> 0 AND EXISTS (SELECT 1 FROM restored)
 """
 """A database that was restored on another server names transactions which that server has not
-reached yet. No visible row can belong to one of them, so these notices are sorted first."""
+reached yet. No visible row can belong to one of them. Then all notices are sorted first, by their
+ids, and the rules continue after the last one that they have evaluated."""
 
 
 class PostgresLedger:
@@ -120,7 +129,7 @@ class PostgresLedger:
             self._refuse_transaction_pooler()
             with self._pool.connection() as connection:
                 migrate(PostgresSchema(connection))
-                connection.execute(RESET_RESTORED_NOTICES)
+                connection.execute(RESET_RESTORED_POSITIONS)
             self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
             self._writer.start()
 
