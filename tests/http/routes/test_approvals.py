@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from ductile.engine.ingress.login_limiter import MAX_FAILURES
+from ductile.store import waits
 from tests.http.harness import ADMIN, CONFIG, ECHO, Answer, ApiHarness, running_api
 from tests.waiting import until
 
@@ -158,6 +159,25 @@ def test_unknown_links_are_limited_like_logins(api: ApiHarness) -> None:
         api.ask("GET", f"/approve/guess-{n}", token=None).status for n in range(MAX_FAILURES + 1)
     ]
     assert statuses == [404] * MAX_FAILURES + [429]
+
+
+def test_text_that_is_no_token_is_refused_before_the_ledger_is_read(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(waits, "find_by_token", lambda tx, hash: asked.append(hash))
+    for text in ("guess", "x" * 42, "x" * 44, "x" * 42 + "."):
+        assert api.ask("GET", f"/approve/{text}", token=None).status == 404
+    assert asked == []
+    assert api.ask("GET", f"/approve/{'x' * 43}", token=None).status == 404
+    assert len(asked) == 1
+
+
+def test_comment_with_a_nul_is_stored_without_it(api: ApiHarness) -> None:
+    row = start(api)
+    sent = post(api, link_of(api, row["id"]), decision="approve", comment="a\0b")
+    assert sent.status == 200
+    assert shown(api, row["id"])["comment"] == "a\ufffdb"
 
 
 def test_queue_and_run_name_the_wait(api: ApiHarness) -> None:

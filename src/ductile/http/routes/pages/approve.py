@@ -6,6 +6,7 @@ programs open links; the form sends a POST. The page has no script and no style 
 
 from __future__ import annotations
 
+import re
 from html import escape
 from urllib.parse import parse_qs
 
@@ -33,6 +34,8 @@ LINK = "link"
 MAX_FORM = 64 * 1024
 MAX_FIELDS = 10
 DECISIONS = {"approve": WaitStatus.APPROVED, "reject": WaitStatus.REJECTED}
+_TOKEN = re.compile("[A-Za-z0-9_-]{43}")
+"""The form of a token: 32 bytes in base64."""
 # A form that is sent without a referrer has no Origin either, and would be refused.
 _HEADERS = {**HEADERS, "Referrer-Policy": "same-origin", "Cache-Control": "no-store"}
 
@@ -75,19 +78,22 @@ async def _find(request: Request) -> WaitRow | None:
     """The approval of the token; a wrong token counts as a failed login."""
     services, context = services_of(request), app_context_of(request)
     token = request.path_params["token"]
-    hash = hash_token(token)
-    row = await read_ledger(services, lambda tx: waits.find_by_token(tx, hash))
+    row = None
+    if _TOKEN.fullmatch(token):
+        hash = hash_token(token)
+        row = await read_ledger(services, lambda tx: waits.find_by_token(tx, hash))
     context.logins.judge(address_of(request.scope), token, valid=row is not None)
     return row
 
 
 async def _read_form(request: Request) -> dict[str, str]:
-    raw = (await read_body(request, MAX_FORM)).decode("utf-8", "replace").replace("\0", "\ufffd")
+    raw = (await read_body(request, MAX_FORM)).decode("utf-8", "replace")
     try:
         fields = parse_qs(raw, max_num_fields=MAX_FIELDS)
     except ValueError:
         return {}
-    return {name: values[0] for name, values in fields.items()}
+    # PostgreSQL stores no NUL, which may be written as %00.
+    return {name: values[0].replace("\0", "\ufffd") for name, values in fields.items()}
 
 
 def _unknown() -> Response:
