@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
+from typing import TypedDict
 
 PRIVATE = 0o700
 
@@ -72,6 +75,53 @@ def give_to_owner(path: Path, descriptor: int | None = None) -> None:
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
     else:
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+@contextmanager
+def as_owner(directory: Path) -> Iterator[None]:
+    """As root, work with the rights of the owner of a directory.
+
+    Who owns it can replace its files by links at any time; with the rights of root, a link would
+    lead to files of others. Programs have to be started with `child_identity`.
+    """
+    owner = directory.stat()
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        yield
+        return
+    group, groups = os.getegid(), os.getgroups()
+    os.setgroups([])
+    try:
+        os.setegid(owner.st_gid)
+        os.seteuid(owner.st_uid)
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
+
+
+class ChildIdentity(TypedDict, total=False):
+    """Arguments of `subprocess.Popen`."""
+
+    user: int
+    group: int
+
+
+def child_identity() -> ChildIdentity:
+    """Within `as_owner`, the user of a new process, which cannot become root again."""
+    if os.getuid() == os.geteuid():
+        return {}
+    return {"user": os.geteuid(), "group": os.getegid()}
+
+
+def child_home() -> dict[str, str]:
+    """Within `as_owner`, the variable HOME of a new process."""
+    if os.getuid() == os.geteuid():
+        return {}
+    try:
+        return {"HOME": pwd.getpwuid(os.geteuid()).pw_dir}
+    except KeyError:
+        return {"HOME": "/"}
 
 
 def describe_access(path: Path) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from ductile.cli.commands.plugin import install
 from ductile.operations.plugins import fetch
 from tests.cli.runner import CliRunner
 
@@ -115,6 +118,17 @@ def test_a_link_out_of_the_plugin_is_refused(gate: CliRunner, source: Path, to: 
     (source / "data").mkdir()
     (source / "link").symlink_to(to)
     done = gate("plugin", "install", str(source), "--yes")
+    assert done.code == 1
+    assert "outside of the plugin" in done.err
+    assert not target(gate).exists()
+    assert leftovers(gate) == []
+
+
+def test_a_link_to_another_part_of_the_source_is_refused(gate: CliRunner, tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    (write_source(many / "greeter") / "words.txt").symlink_to("../words.txt")
+    (many / "words.txt").write_text("hello")
+    done = gate("plugin", "install", str(many), "--path", "greeter", "--yes")
     assert done.code == 1
     assert "outside of the plugin" in done.err
     assert not target(gate).exists()
@@ -271,3 +285,79 @@ def test_an_installed_plugin_is_sealed_where_plugins_are_sealed(
     write_source(source, "3.0.0")
     gate("plugin", "update", "greeter", "--yes")
     assert "has changed since it was sealed" in gate("plugin", "show", "other").out
+
+
+NOBODY = 65534
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+
+
+@pytest.fixture
+def shared(gate: CliRunner, source: Path) -> Iterator[Path]:
+    """A plugin root of another user, and a source that this user can read."""
+    with TemporaryDirectory() as name:
+        top = Path(name)
+        top.chmod(0o755)
+        (top / "plugins").mkdir(0o700)
+        os.chown(top / "plugins", NOBODY, NOBODY)
+        shutil.copytree(source, top / "source")
+        (top / "source").chmod(0o755)
+        gate.write("config.yaml", f"plugin_roots: [{top}/plugins]\n")
+        yield top
+
+
+@only_root
+def test_root_installs_with_the_rights_of_the_owner(gate: CliRunner, shared: Path) -> None:
+    done = gate("plugin", "install", str(shared / "source"), "--yes")
+    assert done.code == 0, done.err
+    assert {p.lstat().st_uid for p in (shared / "plugins").rglob("*")} == {NOBODY}
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+    write_source(shared / "source", "2.0.0")
+    assert gate("plugin", "update", "greeter", "--yes").code == 0
+    assert "2.0.0" in (shared / "plugins/greeter/run.sh").read_text()
+
+
+@only_root
+def test_staging_directory_that_its_owner_replaces_gives_no_access_to_files_of_root(
+    gate: CliRunner, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir(0o700)
+
+    def swap(context: object, document: object, question: str, *, yes: bool) -> None:
+        [staging] = (shared / "plugins").glob(".install-*")
+        (staging / "greeter").rename(staging / "aside")
+        (staging / "greeter").symlink_to(victim)
+
+    monkeypatch.setattr(install, "_confirm", swap)
+    done = gate("plugin", "install", str(shared / "source"), "--yes")
+    assert done.code == 1
+    assert "Permission denied" in done.err
+    assert victim.stat().st_uid == 0
+    assert victim.stat().st_mode & 0o777 == 0o700
+    assert list(victim.iterdir()) == []
+    assert os.geteuid() == 0
+
+
+@only_root
+def test_update_as_root_does_not_read_what_the_owner_may_not(
+    gate: CliRunner, shared: Path, source: Path
+) -> None:
+    """The record that names the source belongs to the owner."""
+    assert gate("plugin", "install", str(shared / "source"), "--yes").code == 0
+    record = shared / "plugins/greeter/.ductile-source.json"
+    write_source(source, "3.0.0").chmod(0o700)
+    record.write_text(record.read_text().replace(str(shared / "source"), str(source)))
+    done = gate("plugin", "update", "greeter", "--yes")
+    assert done.code == 1
+    assert "Permission denied" in done.err
+
+
+@only_root
+@needs_git
+def test_git_runs_as_the_owner(gate: CliRunner, shared: Path) -> None:
+    for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "one")):
+        git(shared / "source", *words)
+    for path in (shared / "source", *(shared / "source").rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    done = gate("plugin", "install", (shared / "source").as_uri(), "--yes")
+    assert done.code == 0, done.err

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO
 from urllib.parse import urlsplit
 
+from ductile import files
 from ductile._fast_dataclass import dataclass
 from ductile.errors import Refused, UsageError
 
@@ -115,6 +116,7 @@ def _archive(source: PluginSource, repository: str, archive: IO[bytes]) -> str:
 def _git(repository: str, *words: str, output: IO[bytes] | None = None) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     environment |= {"GIT_ALLOW_PROTOCOL": ":".join(_PROTOCOLS), "GIT_TERMINAL_PROMPT": "0"}
+    environment |= files.child_home()
     try:
         done = subprocess.run(
             ["git", "-c", "core.hooksPath=/dev/null", "-C", repository, *words],
@@ -125,6 +127,7 @@ def _git(repository: str, *words: str, output: IO[bytes] | None = None) -> str:
             timeout=GIT_SECONDS,
             preexec_fn=_limit_files,
             check=False,
+            **files.child_identity(),
         )
     except subprocess.TimeoutExpired:
         raise Refused(f"git {words[0]} did not finish within {GIT_SECONDS} s") from None
@@ -217,10 +220,19 @@ class _Copy:
     def create_links(self) -> None:
         for path, to in self._links.items():
             (self._target / path).symlink_to(to)
-        for path, to in self._links.items():
-            real = Path(os.path.realpath(self._target / path))
-            if Path(to).is_absolute() or not real.is_relative_to(self._target.resolve()):
-                raise Refused(f"{path} is a symbolic link to {to}, which is outside of the plugin")
+        refuse_outside_links(self._target)
+
+
+def refuse_outside_links(directory: Path) -> None:
+    """Raise `Refused` if a link below a directory leads out of it."""
+    top = directory.resolve()
+    for path in walk_files(directory):
+        full = directory / path
+        if not full.is_symlink():
+            continue
+        to = full.readlink()
+        if to.is_absolute() or not Path(os.path.realpath(full)).is_relative_to(top):
+            raise Refused(f"{path} is a symbolic link to {to}, which is outside of the plugin")
 
 
 def walk_files(directory: Path) -> Iterator[Path]:

@@ -1,7 +1,8 @@
 """`plugin install` and `plugin update`: copy a plugin into a plugin root, as a whole.
 
 The files are staged in a hidden directory of the root, which a scan ignores, and put in place by
-one rename; an update exchanges the two directories. Nothing of the plugin is executed.
+one rename; an update exchanges the two directories. Nothing of the plugin is executed. All of this
+happens with the rights of the owner of the root, also if root asks for it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from ductile import files
 from ductile._fast_dataclass import dataclass
 from ductile.config.loader.files import replace
 from ductile.errors import NotFound, Refused, errors_of
-from ductile.operations.plugins.fetch import PluginSource, fetch_source, walk_files
+from ductile.operations.plugins.fetch import (
+    PluginSource,
+    fetch_source,
+    refuse_outside_links,
+    walk_files,
+)
 from ductile.plugins.environments.lock import SUFFIX
 from ductile.plugins.manifest import MANIFEST_NAME, Manifest
 from ductile.plugins.validate import Inspection
@@ -69,23 +75,35 @@ def stage_plugin(root: Path, source: PluginSource, subdirectory: str) -> Iterato
     To be placed, it has to be staged in its plugin root.
     """
     files.create(root)
-    staging = Path(mkdtemp(prefix=".install-", dir=root))
     try:
-        commit = fetch_source(source, staging / "source")
-        chosen = _choose_directory(staging / "source", subdirectory)
-        manifest = _check(chosen)
-        directory = staging / manifest.name
-        chosen.rename(directory)
-        place = "" if chosen == staging / "source" else str(chosen.relative_to(staging / "source"))
-        (directory / RECORD).unlink(missing_ok=True)
-        origin = InstalledSource(
-            source.location, source.revision, source.is_git, place, commit, hash_files(directory)
-        )
-        yield StagedPlugin(directory, manifest, origin)
+        with files.as_owner(root):
+            staging = Path(mkdtemp(prefix=".install-", dir=root))
+        try:
+            with files.as_owner(root):
+                staged = _stage(staging, source, subdirectory)
+            yield staged
+        finally:
+            with files.as_owner(root):
+                shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise Refused(f"cannot copy the plugin: {error}") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _stage(staging: Path, source: PluginSource, subdirectory: str) -> StagedPlugin:
+    top = staging / "source"
+    commit = fetch_source(source, top)
+    chosen = _choose_directory(top, subdirectory)
+    # The whole source was checked; the plugin is what remains of it.
+    refuse_outside_links(chosen)
+    manifest = _check(chosen)
+    directory = staging / manifest.name
+    chosen.rename(directory)
+    place = "" if chosen == top else str(chosen.relative_to(top))
+    (directory / RECORD).unlink(missing_ok=True)
+    origin = InstalledSource(
+        source.location, source.revision, source.is_git, place, commit, hash_files(directory)
+    )
+    return StagedPlugin(directory, manifest, origin)
 
 
 def _choose_directory(top: Path, subdirectory: str) -> Path:
@@ -164,18 +182,18 @@ def compare_files(before: dict[str, str], after: dict[str, str]) -> dict[str, st
 
 def place_plugin(staged: StagedPlugin, target: Path) -> None:
     """Put a staged plugin in place, atomically; an existing one is replaced."""
-    if target.is_dir():
-        _keep_locks(target, staged.directory)
-    replace(staged.directory / RECORD, orjson.dumps(asdict(staged.origin)))
-    staged.directory.chmod(0o755)
-    _give_tree_to_owner(staged.directory, target.parent)
-    # The new files have to be on disk before their directory gets its name.
-    os.sync()
-    if os.path.lexists(target):
-        _exchange(staged.directory, target)
-    else:
-        staged.directory.rename(target)
-    os.sync()
+    with files.as_owner(target.parent):
+        if target.is_dir():
+            _keep_locks(target, staged.directory)
+        replace(staged.directory / RECORD, orjson.dumps(asdict(staged.origin)))
+        staged.directory.chmod(0o755)
+        # The new files have to be on disk before their directory gets its name.
+        os.sync()
+        if os.path.lexists(target):
+            _exchange(staged.directory, target)
+        else:
+            staged.directory.rename(target)
+        os.sync()
 
 
 def _keep_locks(installed: Path, staged: Path) -> None:
@@ -183,18 +201,6 @@ def _keep_locks(installed: Path, staged: Path) -> None:
     for lock in installed.glob(f"*{SUFFIX}"):
         if lock.is_file() and not lock.is_symlink() and not os.path.lexists(staged / lock.name):
             shutil.copy2(lock, staged / lock.name)
-
-
-def _give_tree_to_owner(directory: Path, root: Path) -> None:
-    """As root, give the files to the owner of the plugin root."""
-    if os.geteuid() != 0:
-        return
-    owner = root.stat()
-    os.chown(directory, owner.st_uid, owner.st_gid)
-    for parent, folders, names in os.walk(directory):
-        for name in (*folders, *names):
-            path = Path(parent) / name
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _exchange(one: Path, other: Path) -> None:
