@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,13 +15,14 @@ from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.end import time_is_up
 from ductile.model import Event, JobStatus, SubmittedBy
 from ductile.store import waits
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import close, read, retries
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.outbox.due_times import DELAYED, move_due_times
 from ductile.store.waits import WaitRow
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.jobs.harness import Pipelines, job_filters
+from tests.store.jobs.test_job_tree import Counting
 
 Make = Callable[..., Pipelines]
 APPROVAL = {"approval": "Pay?", "timeout": 60.0}
@@ -157,6 +158,29 @@ def test_condition_may_read_the_context_of_the_waiting_run(make: Make) -> None:
     harness.run()
     send(harness, "paid", {})
     assert len(open_waits(harness)) == 1
+
+
+def test_statements_per_event_do_not_grow_with_the_waits(make: Make) -> None:
+    condition = {"path": "context.who", "op": "eq", "value": "me"}
+    first = {"uses": "a", "baggage": {"who": "payload.who"}}
+    harness = make(first, {"wait": {"event": "paid", "if": condition, "timeout": 60.0}})
+    event = Event("paid", {}, None, "webhook", harness.clock.now(), harness.entropy.uuid())
+
+    def count_statements() -> int:
+        def work(tx: Tx) -> int:
+            counting = Counting(tx)
+            assert list(waits.match_event(cast(Tx, counting), event)) == []
+            return counting.asked
+
+        return harness.ledger.read(work)
+
+    harness.start("p", {"who": "you"})
+    harness.run()
+    few = count_statements()
+    for _ in range(20):
+        harness.start("p", {"who": "you"})
+    harness.run()
+    assert count_statements() == few
 
 
 def test_event_of_a_job_ends_a_wait_in_the_same_transaction(make: Make) -> None:

@@ -16,15 +16,19 @@ import orjson
 from ductile.clock import from_text, to_text
 from ductile.core.jobs.state_machine import edges
 from ductile.core.waits.announce import describe_end
-from ductile.core.waits.begin import NewWait, describe_wait
+from ductile.core.waits.begin import NewWait, describe_wait, is_matched
 from ductile.core.waits.decision import OpenWait, WaitEnd
 from ductile.core.waits.parse import WaitKind
-from ductile.model import Event, Job, JobStatus, Notice, Settlement
+from ductile.model import Event, Job, JobStatus, Json, Notice, Settlement
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 
 EVENT_PAGE = 1000
 """Waits that are read at a time when an event is compared with all that wait for its type."""
+CONTEXT_PAGE = 100
+"""Contexts that are in memory at a time meanwhile; each may have a megabyte."""
+CONTEXT_ROOT = '"context'
+"""Occurs in a stored condition that reads the context."""
 
 
 class WaitRow(NamedTuple):
@@ -221,12 +225,28 @@ def find_by_token(tx: Tx, token_hash: str) -> WaitRow | None:
     return _first(tx, "wait_of_token", token_hash=token_hash)
 
 
-def list_for_event(tx: Tx, event: Event) -> Iterator[WaitRow]:
-    """The open waits for this type of event; a caller may end them while it reads."""
+def match_event(tx: Tx, event: Event) -> Iterator[WaitRow]:
+    """The open waits that this event ends; a caller may end them while it reads."""
     after = ""
     while page := tx.all("waits_for_event", event_type=event.type, after=after, limit=EVENT_PAGE):
-        yield from (WaitRow(*row) for row in page)
-        after = page[-1][0]
+        rows = [WaitRow(*row) for row in page]
+        # A few queries for a page, not some for each wait: the transaction must stay short.
+        for start in range(0, len(rows), CONTEXT_PAGE):
+            some = rows[start : start + CONTEXT_PAGE]
+            contexts = _load_contexts(tx, some)
+            for row in some:
+                if is_matched(row.condition, event.payload, contexts.get(row.id, {})):
+                    yield row
+        after = rows[-1].id
+
+
+def _load_contexts(tx: Tx, rows: Sequence[WaitRow]) -> dict[str, dict[str, Json]]:
+    """By wait, the contexts of those runs whose wait has a condition that reads it."""
+    ids = [row.id for row in rows if row.condition is not None and CONTEXT_ROOT in row.condition]
+    if not ids:
+        return {}
+    found = tx.all("contexts_of_waits", ids=orjson.dumps(ids).decode())
+    return {id: orjson.loads(context) for id, context in found}
 
 
 def list_due(tx: Tx, now: datetime, limit: int) -> list[WaitRow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import orjson
 
@@ -11,7 +12,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.core.jobs.plugin_protocol import request_context
 from ductile.core.pipelines.baggage import deeper
-from ductile.core.pipelines.conditions import compile_condition, evaluate
+from ductile.core.pipelines.conditions import Condition, compile_condition, evaluate
 from ductile.core.pipelines.graph import Node
 from ductile.core.pipelines.templates import Template, as_text, render
 from ductile.core.values.json_values import Failure, StepValues
@@ -21,6 +22,8 @@ from ductile.model import Json
 MAX_TITLE = 200
 MAX_DESCRIPTION = 4000
 """Characters that are kept of the texts that a person reads."""
+LONGEST_KEPT = 1000
+"""Characters of a condition whose compiled form is kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,22 @@ def is_matched(condition: str | None, payload: Json, context: Mapping[str, Json]
     """Whether an event with this payload ends a wait; `context` is that of the waiting run."""
     if condition is None:
         return True
-    compiled = compile_condition(orjson.loads(condition), ())
+    is_short = len(condition) <= LONGEST_KEPT
+    compiled = _kept_condition(condition) if is_short else _stored_condition(condition)
     # Rendered values may have another type than the operator compares; then nothing matches.
-    if isinstance(compiled, list):
+    if compiled is None:
         return False
     return evaluate(compiled, StepValues(payload, dict(context))) is True
+
+
+def _stored_condition(text: str) -> Condition | None:
+    """The compiled condition of a wait; None if it is not one."""
+    compiled = compile_condition(orjson.loads(text), ())
+    return None if isinstance(compiled, list) else compiled
+
+
+_kept_condition = lru_cache(maxsize=4096)(_stored_condition)
+"""Runs of one pipeline often have the same condition, and each event is compared with all."""
 
 
 def _end_of(wait: WaitStep, values: StepValues, now: datetime) -> datetime | Failure | None:

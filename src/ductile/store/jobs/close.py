@@ -32,7 +32,6 @@ from ductile.core.pipelines.intents import Intent, JoinStep
 from ductile.core.pipelines.join import EndedJob
 from ductile.core.pipelines.lineage import SplitScope
 from ductile.core.schedules.breaker import Result
-from ductile.core.waits.begin import is_matched
 from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.end import settle_wait
 from ductile.model import Event, Job, JobStatus, Notice, RunStatus, SubmittedBy
@@ -43,9 +42,6 @@ from ductile.store.jobs.scopes import ScopeRow
 from ductile.store.jobs.spawn import Spawned, SpawnPoint
 from ductile.store.tx_config import TxConfig
 from ductile.store.waits import WaitRow
-
-CONTEXT_ROOT = '"context'
-"""Occurs in a stored condition that reads the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +208,8 @@ class _Closing:
     def _match_waits(self, event: Event) -> list[_Work]:
         """End the waits that this event matches."""
         work: list[_Work] = []
-        for row in waits.list_for_event(self._tx, event):
-            context: dict[str, Any] = {}
-            # Most conditions are about the event alone, and many runs may wait for its type.
-            if row.condition is not None and CONTEXT_ROOT in row.condition:
-                job = read.load_job(self._tx, row.job_id)
-                context = _load_context(self._tx, job.entered_context_id if job else None)
-            if is_matched(row.condition, event.payload, context):
-                work += self.end_wait(row, WaitEnd(WaitStatus.MATCHED, self._now, event=event))
+        for row in waits.match_event(self._tx, event):
+            work += self.end_wait(row, WaitEnd(WaitStatus.MATCHED, self._now, event=event))
         return work
 
     def _follow_job_end(self, end: JobEnd) -> list[_Work]:

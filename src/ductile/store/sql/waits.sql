@@ -78,6 +78,10 @@ SELECT min(due_at) FROM waits WHERE status = 'waiting' AND due_at IS NOT NULL;
 @wait_columns@
 WHERE status = 'waiting' AND event_type = :event_type AND id > :after ORDER BY id LIMIT :limit;
 
+-- name: contexts_of_waits
+SELECT w.id, c.accumulated_json FROM @given@ JOIN waits w ON w.id = given.id
+JOIN job_queue j ON j.id = w.job_id JOIN event_context c ON c.id = j.entered_context_id;
+
 -- name: count_waits
 SELECT kind, count(*), min(created_at) FROM waits WHERE status = 'waiting' GROUP BY kind;
 
