@@ -23,6 +23,37 @@ ONE_STEP = [
 ]
 
 
+class Statements:
+    """The queries of a transaction: their names, and how many rows they returned."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.rows = 0
+
+    def watch(self, tx: Tx) -> Tx:
+        return cast(Tx, WatchedTx(tx, self))
+
+
+class WatchedTx:
+    """Passes every call on, and records it."""
+
+    def __init__(self, tx: Tx, seen: Statements) -> None:
+        self.tx, self.effects, self.seen = tx, tx.effects, seen
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        real = getattr(self.tx, name)
+
+        def call(*arguments: object, **values: object) -> object:
+            found = real(*arguments, **values)
+            if isinstance(arguments[0], str):
+                self.seen.names.append(arguments[0])
+            if isinstance(found, list):
+                self.seen.rows += len(found)
+            return found
+
+        return call
+
+
 @pytest.fixture
 def q(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> JobQueue:
     return JobQueue(ledger, clock, entropy)
@@ -129,24 +160,6 @@ def test_pause_and_resume_are_announced_and_wake_the_workers(q: JobQueue) -> Non
 
 def test_claim_without_pauses_and_limits_has_no_further_statement(q: JobQueue) -> None:
     q.put()
-    names: list[str] = []
-
-    class CountingTx:
-        """Passes every call on, and records the names of the queries."""
-
-        def __init__(self, tx: Tx) -> None:
-            self.tx, self.effects = tx, tx.effects
-
-        def __getattr__(self, name: str) -> Callable[..., object]:
-            real = getattr(self.tx, name)
-
-            def call(*arguments: object, **values: object) -> object:
-                if isinstance(arguments[0], str):
-                    names.append(arguments[0])
-                return real(*arguments, **values)
-
-            return call
-
-    now = q.clock.now()
-    q.ledger.write(lambda tx: claim(cast(Tx, CountingTx(tx)), POLICY, now))
-    assert names == ["ready_heads", "start_first", "insert_transition"]
+    now, seen = q.clock.now(), Statements()
+    q.ledger.write(lambda tx: claim(seen.watch(tx), POLICY, now))
+    assert seen.names == ["ready_heads", "start_first", "insert_transition"]

@@ -2,14 +2,14 @@
 
 A claim reads the queue in its order. Jobs whose limit key is full or closed are set aside: they
 leave the index of the queue's order and are found by their limit key from then on, so that no claim
-reads them again. Nothing has to release them: the first job set aside of each limit key is a
-candidate of every claim, and the running jobs are counted each time.
+reads them again. Nothing has to release them: the first job set aside of each limit key and
+pipeline is a candidate of every claim, and the running jobs are counted each time.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import orjson
@@ -40,17 +40,23 @@ class QueuedJob:
 
 
 def find_startable(
-    tx: Tx, plugin: str, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
+    tx: Tx,
+    plugin: str,
+    gate: Gate,
+    conditions: Mapping[str, object],
+    paused: Collection[str],
+    tx_config: TxConfig,
 ) -> QueuedJob | None:
     """The oldest job of the plugin that may start; held jobs before it are set aside.
 
-    `conditions` are the values of the fragment `may_run`.
+    `conditions` are the values of the fragment `may_run`; `paused` are the paused pipelines.
     """
     candidates = [_first_in_order(tx, gate, conditions, tx_config)]
-    for (limit_key,) in tx.all("set_aside_limit_keys", plugin=plugin):
+    for limit_key, pipeline in tx.all("set_aside_limit_keys", plugin=plugin):
         # The command is not known yet; `init` jobs are never set aside.
-        if not _is_held(tx, gate, limit_key, ""):
-            row = tx.one("first_set_aside", limit_key=limit_key, **conditions)
+        if pipeline not in paused and not _is_held(tx, gate, limit_key, ""):
+            values = {"limit_key": limit_key, "pipeline": pipeline, **conditions}
+            row = tx.one("first_set_aside", **values)
             candidates.append(None if row is None else QueuedJob(*row))
     return min((job for job in candidates if job is not None), key=_position, default=None)
 
@@ -79,7 +85,7 @@ def _first_in_order(
         place = 0
         while place < len(jobs) and _is_held(tx, gate, jobs[place].limit_key, jobs[place].command):
             place += 1
-        _set_aside(tx, jobs[:place], gate, tx_config)
+        _set_aside(tx, jobs[:place], gate, conditions, tx_config)
         if place < len(jobs):
             return jobs[place]
         if len(jobs) < size:
@@ -89,7 +95,13 @@ def _first_in_order(
     return None
 
 
-def _set_aside(tx: Tx, jobs: Sequence[QueuedJob], gate: Gate, tx_config: TxConfig) -> None:
+def _set_aside(
+    tx: Tx,
+    jobs: Sequence[QueuedJob],
+    gate: Gate,
+    conditions: Mapping[str, object],
+    tx_config: TxConfig,
+) -> None:
     """Take held jobs out of the queue's order, and do what `on_full` says."""
     if not jobs:
         return
@@ -109,10 +121,12 @@ def _set_aside(tx: Tx, jobs: Sequence[QueuedJob], gate: Gate, tx_config: TxConfi
     else:
         newest = {job.limit_key: job for job in full}
         for job in newest.values():
-            _displace_older(tx, job, gate, tx_config)
+            _displace_older(tx, job, gate, conditions, tx_config)
 
 
-def _displace_older(tx: Tx, job: QueuedJob, gate: Gate, tx_config: TxConfig) -> None:
+def _displace_older(
+    tx: Tx, job: QueuedJob, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
+) -> None:
     """Cancel the running jobs of the key, and skip its queued jobs before this one."""
     loaded = read.load_job(tx, job.id)
     if loaded is None:
@@ -127,6 +141,7 @@ def _displace_older(tx: Tx, job: QueuedJob, gate: Gate, tx_config: TxConfig) -> 
         plugin=loaded.plugin,
         limit_key=job.limit_key,
         before=job.seq,
+        paused=conditions["paused"],
         limit=MOST_SUPERSEDED,
     )
     for row in older:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
+
+import orjson
 
 from ductile.clock import from_text, to_text
 from ductile.core.flow.pauses import Pause, PauseKind, Pauses, collect_pauses
@@ -12,6 +15,9 @@ from ductile.store.engines.api import Row, Tx
 
 EXPIRED = "expired"
 """The actor of a resume that nobody asked for: the pause has reached its end."""
+BATCHES = (64, 512, 512)
+"""How many jobs a claim reads at once, and sets aside if their pipeline is paused."""
+MOST_SET_ASIDE = sum(BATCHES)
 
 
 def list_pauses(tx: Tx) -> list[Pause]:
@@ -56,6 +62,8 @@ def end_pause(
     if row is None or not tx.run("delete_pause", kind=kind.value, name=name, ended_by=limit):
         return None
     pause = _parse(row)
+    if kind is PauseKind.PIPELINE:
+        tx.run("return_jobs", pipeline=name)
     _post(tx, pause, "flow.resumed", {**_about(pause), "by": by}, now)
     tx.effects.pauses += 1
     tx.effects.ready_any = True
@@ -67,6 +75,26 @@ def end_due_pauses(tx: Tx, now: datetime) -> list[Pause]:
     due = [pause for pause in list_pauses(tx) if pause.has_ended(now)]
     ended = (end_pause(tx, p.kind, p.name, EXPIRED, now, only_ended=True) for p in due)
     return [pause for pause in ended if pause is not None]
+
+
+def set_held_aside(tx: Tx, plugin: str, pipelines: Collection[str]) -> int:
+    """Set the plugin's oldest jobs aside that belong to a paused pipeline; returns how many.
+
+    They leave the index of the queue's order, so that no further claim reads them. A larger backlog
+    than `MOST_SET_ASIDE` is set aside in several claims.
+    """
+    count = 0
+    for size in BATCHES:
+        rows = tx.all("first_queued_pipelines", plugin=plugin, limit=size)
+        held = [id for id, pipeline in rows if pipeline in pipelines]
+        if held:
+            tx.run("set_jobs_aside", ids=orjson.dumps(held).decode())
+        count += len(held)
+        if len(held) < size:
+            return count
+    # The rest of the backlog is read by the next claim, which must not wait for an event.
+    tx.effects.ready += 1
+    return count
 
 
 def next_end(tx: Tx) -> datetime | None:

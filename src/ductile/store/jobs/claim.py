@@ -18,7 +18,7 @@ from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.flow.gate import Gate, count_start, load_closed_keys, load_gate
 from ductile.store.flow.limit_keys import find_startable
-from ductile.store.flow.pauses import load_pauses
+from ductile.store.flow.pauses import MOST_SET_ASIDE, load_pauses, set_held_aside
 from ductile.store.jobs import read
 from ductile.store.tx_config import TxConfig
 
@@ -113,7 +113,7 @@ def _start_next(
         allowed = limit if head.room is None else min(workers, head.room)
         if not head.alone and (allowed > 1 or (allowed and not workers)):
             following = heads[place + 1].seq if place + 1 < len(heads) else MAX_SEQ
-            run = _list_run(tx, head.plugin, following, workers, allowed)
+            run = _list_run(tx, head.plugin, pauses, following, workers, allowed)
         if run:
             return _start_run(tx, policy, head.plugin, run, now)
         if not run and not workers:
@@ -142,16 +142,19 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
     for plugin, running, seq, has_key, *_ in rows:
         if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in set_aside):
             continue
+        held = set_held_aside(tx, plugin, pauses.pipelines) if pauses.pipelines else 0
+        if held >= MOST_SET_ASIDE:
+            continue  # Further held jobs may be next in its queue.
         cap = policy.caps.get(plugin)
         room = None if cap is None else _count_room(tx, plugin, running, cap)
         if room == 0:
             continue
-        if plugin in limited:
+        if held or plugin in limited:
             head = _find_limited(tx, policy, plugin, pauses, now, has_closed=plugin in closed)
             heads += [] if head is None else [head]
             continue
         is_plain = plugin not in policy.init_only and plugin not in policy.serial
-        if is_plain and not has_key and not pauses.pipelines:
+        if is_plain and not has_key:
             heads.append(_Head(seq, plugin, alone=False, room=room))
             continue
         # Its first job may have to wait although a later one may run.
@@ -169,7 +172,7 @@ def _find_limited(
     limits = policy.tx_config.limits.get(plugin)
     gate = load_gate(tx, plugin, limits, now, closed=has_closed)
     conditions = policy.first_ready_values(plugin, pauses)
-    job = find_startable(tx, plugin, gate, conditions, policy.tx_config)
+    job = find_startable(tx, plugin, gate, conditions, pauses.pipelines, policy.tx_config)
     if job is None:
         return None
     return _Head(job.seq, plugin, alone=True, job_id=job.id, limit_key=job.limit_key, gate=gate)
@@ -185,7 +188,7 @@ def _start_limited(
 
 
 def _list_run(
-    tx: Tx, plugin: str, following: int, workers: int, limit: int
+    tx: Tx, plugin: str, pauses: Pauses, following: int, workers: int, limit: int
 ) -> list[tuple[int, str]]:
     """The plugin's jobs before position `following` that may be started together.
 
@@ -193,8 +196,8 @@ def _list_run(
     """
     ids: list[tuple[int, str]] = []
     rows = tx.all("consecutive_ready", plugin=plugin, before=following, limit=limit)
-    for seq, id, has_key, is_last_attempt in rows:
-        if has_key or (is_last_attempt and len(ids) >= workers):
+    for seq, id, pipeline, has_key, is_last_attempt in rows:
+        if has_key or pipeline in pauses.pipelines or (is_last_attempt and len(ids) >= workers):
             break
         ids.append((seq, id))
     return ids

@@ -64,22 +64,37 @@ WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND
 ORDER BY j.seq LIMIT :limit;
 
 -- name: set_aside_limit_keys
--- The limit keys of the jobs set aside: a loose index scan.
-WITH RECURSIVE limit_keys(limit_key) AS (
+-- The limit keys of the jobs set aside, each with its pipelines: two loose index scans. Not one with
+-- a comparison of pairs, for which SQLite reads all jobs of a key.
+WITH RECURSIVE keys(limit_key) AS (
   SELECT (SELECT min(limit_key) FROM job_queue
           WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
   UNION ALL
   SELECT (SELECT min(limit_key) FROM job_queue
           WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
-            AND limit_key > limit_keys.limit_key)
-  FROM limit_keys WHERE limit_keys.limit_key IS NOT NULL
+            AND limit_key > keys.limit_key)
+  FROM keys WHERE keys.limit_key IS NOT NULL
+), found(limit_key, pipeline) AS (
+  SELECT keys.limit_key,
+         (SELECT min(pipeline) FROM job_queue j
+          WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+            AND j.set_aside = 1 AND j.limit_key = keys.limit_key)
+  FROM keys WHERE keys.limit_key IS NOT NULL
+  UNION ALL
+  SELECT found.limit_key,
+         (SELECT min(pipeline) FROM job_queue j
+          WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+            AND j.set_aside = 1 AND j.limit_key = found.limit_key
+            AND j.pipeline > found.pipeline)
+  FROM found WHERE found.pipeline IS NOT NULL
 )
-SELECT limit_key FROM limit_keys WHERE limit_key IS NOT NULL;
+SELECT limit_key, pipeline FROM found WHERE pipeline IS NOT NULL;
 
 -- name: first_set_aside
--- The first job set aside of a limit key that may run, by its place in the queue.
+-- The first job set aside of a limit key and pipeline that may run, by its place in the queue.
 SELECT coalesce(j.place, j.seq), j.id, j.limit_key, j.command FROM job_queue j
-WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.status = 'queued'
+WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.pipeline = :pipeline
+  AND j.status = 'queued'
   AND j.next_retry_at IS NULL AND j.set_aside = 1
 @may_run@
 ORDER BY coalesce(j.place, j.seq), j.seq LIMIT 1;
@@ -89,8 +104,11 @@ SELECT limit_key, count(*) FROM job_queue
 WHERE status = 'running' AND plugin = :plugin GROUP BY limit_key;
 
 -- name: set_jobs_aside
+-- Without those that another node has locked, because it may wait for this one.
 UPDATE job_queue SET set_aside = 1
-WHERE id IN (SELECT given.id FROM @given@) AND status = 'queued' AND set_aside = 0;
+WHERE id IN (SELECT held.id FROM job_queue held
+             WHERE held.id IN (SELECT given.id FROM @given@)
+               AND held.status = 'queued' AND held.set_aside = 0 @skip_locked@);
 
 -- name: start_first
 -- Start that job. The claim is the start: from its commit the attempt counts. Also returns the
@@ -105,8 +123,8 @@ RETURNING @job@,
 
 -- name: consecutive_ready
 -- A plugin's ready jobs before a position in the queue that no other node is about to start: whether
--- each has a dedupe key, and whether this would be its last attempt.
-SELECT seq, id, dedupe_key IS NOT NULL, attempt >= max_attempts FROM job_queue
+-- each has a dedupe key, and whether this would be its last attempt; and its pipeline.
+SELECT seq, id, pipeline, dedupe_key IS NOT NULL, attempt >= max_attempts FROM job_queue
 WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
   AND seq < :before
 ORDER BY seq LIMIT :limit @skip_locked@;

@@ -6,7 +6,7 @@ SELECT started_at FROM boots ORDER BY id LIMIT 1;
 
 -- name: oldest_ready
 -- Each plugin's first ready job: a loose index scan, as in `ready_heads`. Without jobs set aside,
--- which a limit holds.
+-- which a limit or a pause holds.
 WITH RECURSIVE ready(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
           WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)

@@ -18,10 +18,11 @@ WHERE seq IN (SELECT r.seq FROM job_queue r WHERE r.status = 'running' AND r.plu
 ORDER BY started_at, seq;
 
 -- name: queued_with_limit_key
--- The queued jobs of a limit key that are older than the given one.
+-- The queued jobs of a limit key that are older than the given one, without those of a paused
+-- pipeline.
 SELECT @job@ FROM job_queue
 WHERE plugin = :plugin AND limit_key = :limit_key AND status = 'queued' AND next_retry_at IS NULL
-  AND set_aside = 1 AND seq < :before
+  AND set_aside = 1 AND seq < :before AND (pipeline = '' OR pipeline NOT IN (@paused@))
 ORDER BY seq LIMIT :limit;
 
 -- name: rates

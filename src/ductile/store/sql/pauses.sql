@@ -18,5 +18,19 @@ SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, reason = exc
 DELETE FROM pauses WHERE kind = :kind AND name = :name
   AND (CAST(:ended_by AS TEXT) IS NULL OR until <= :ended_by);
 
+-- name: first_queued_pipelines
+-- The pipelines of a plugin's oldest ready jobs.
+SELECT id, pipeline FROM job_queue
+WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
+ORDER BY seq LIMIT :limit;
+
+-- name: return_jobs
+-- Return the jobs of a pipeline that were set aside to the order of the queue. A job with a place
+-- has none in it. A job that another transaction has locked stays set aside, and is found there.
+UPDATE job_queue SET set_aside = 0
+WHERE seq IN (SELECT j.seq FROM job_queue j
+              WHERE j.pipeline = :pipeline AND j.status = 'queued' AND j.next_retry_at IS NULL
+                AND j.set_aside = 1 AND j.place IS NULL @skip_locked@);
+
 -- name: next_pause_end
 SELECT min(until) FROM pauses WHERE until IS NOT NULL;
