@@ -24,6 +24,7 @@ from ductile.engine.recovery.node_record import make_registration
 from ductile.errors import LedgerBusy
 from ductile.operations import status
 from ductile.store import boots, nodes
+from ductile.store.engines import pg_boot_lock
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.jobs import read
@@ -413,6 +414,40 @@ def test_lease_of_a_node_that_was_declared_dead_has_a_new_term(monitor: MonitorH
     monitor.ledger.write(lambda tx: boots.end_boot(tx, monitor.boot, now))
     monitor.tick()
     assert monitor.lease.term not in (None, before)
+
+
+def test_node_renews_its_lease_while_slow_calls_have_all_connections(
+    monitor: MonitorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger: Any = monitor.ledger
+    monkeypatch.setattr(ledger._pool, "timeout", 0.1)
+    monitor.heartbeat.tick(monitor.clock.now())
+    with contextlib.ExitStack() as slow:
+        for _ in range(ledger._pool.max_size):
+            slow.enter_context(ledger._pool.connection(timeout=WAIT_LIMIT))
+        with pytest.raises(LedgerBusy):
+            ledger.read(nodes.list_nodes)
+        monitor.clock.advance(TERMINATE_AFTER)
+        monitor.heartbeat.tick(monitor.clock.now())
+        assert monitor.lease.is_held()
+
+
+def test_node_whose_row_is_locked_keeps_its_boot(
+    monitor: MonitorHarness, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pg_boot_lock, "LOCK_TIMEOUT_MS", 50)
+    monitor.heartbeat.tick(monitor.clock.now())
+    query = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"
+    with psycopg.connect(url) as other:
+        before = other.execute(query).fetchall()
+        other.execute("SELECT 1 FROM nodes FOR UPDATE")
+        monitor.clock.advance(TERMINATE_AFTER)
+        with pytest.raises(LedgerBusy):
+            monitor.heartbeat.tick(monitor.clock.now())
+        assert not monitor.lease.is_held()
+        assert other.execute(query).fetchall() == before != []
+    monitor.heartbeat.tick(monitor.clock.now())
+    assert monitor.lease.is_held()
 
 
 def _away(_boot: str) -> bool:

@@ -45,13 +45,13 @@ class NodeHeartbeat:
         """Prove that this node is alive; end its jobs if other nodes have taken them over."""
         since = self._clock.monotonic()
         self._ledger.claim_boot(self._boot)
-        if not self._ledger.read(lambda tx: boots.is_open(tx, self._boot)):
+        if not self._ledger.write_as_boot(lambda tx: boots.is_open(tx, self._boot)):
             # The lock is held again: from now on no other node takes over this one's jobs.
             logger("nodes").error("other nodes declared this node dead; terminating local jobs")
             self._lease.begin_term()
             self._terminate_jobs()
             self._begin_boot()
-        renewal = self._ledger.write(lambda tx: nodes.renew(tx, self._boot))
+        renewal = self._ledger.write_as_boot(lambda tx: nodes.renew(tx, self._boot))
         if renewal is None:
             # The row was deleted, or replaced while this node did not answer.
             self._begin_boot()

@@ -208,6 +208,9 @@ class Ledger(Protocol):
     def claim_boot(self, boot: str) -> None:
         """Hold this boot id for as long as the ledger is open."""
 
+    def write_as_boot(self, work: Work[T]) -> T:
+        """Commit a short transaction after `claim_boot`, without waiting for slow ones to end."""
+
     def boot_is_dead(self, boot: str) -> bool:
         """Whether no living gateway holds this boot id."""
 

@@ -9,23 +9,29 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 import psycopg
 from psycopg_pool import ConnectionPool
 
 from ductile.errors import LedgerBusy
+from ductile.store.engines.api import Effects, Work
 from ductile.store.engines.pg_connection import (
     CONNECT_TIMEOUT,
     Session,
     set_server_keepalives,
 )
 from ductile.store.engines.pg_deadlines import ConnectionDeadlines
+from ductile.store.engines.pg_tx import PostgresTx
 
 POOL_TIMEOUT = 1.0
 ANSWER_TIMEOUT = 2.0
 """Seconds for one statement on this session. A node must prove that it is alive within eight."""
+LOCK_TIMEOUT_MS = 1000
+"""Milliseconds to wait for a row: less than for an answer, so that the session is kept."""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
+T = TypeVar("T")
 Pool = ConnectionPool[Session]
 
 
@@ -60,6 +66,21 @@ class BootLock:
             except psycopg.Error as error:
                 self._drop_session()
                 raise LedgerBusy(f"cannot hold the lock of this boot: {error}") from error
+
+    def write(self, work: Work[T]) -> tuple[T, Effects]:
+        """Commit a short transaction on the session that holds the boots."""
+        with self._lock:
+            if self._session is None:
+                raise LedgerBusy("no session holds the lock of this boot")
+            with (
+                self._deadlines.limit(self._session, ANSWER_TIMEOUT),
+                self._session.transaction(),
+            ):
+                self._session.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+                tx = PostgresTx(self._session)
+                result = work(tx)
+                tx.write_rows()
+            return result, tx.effects
 
     def close(self) -> None:
         with self._lock:

@@ -331,6 +331,14 @@ class PostgresLedger:
     def claim_boot(self, boot: str) -> None:
         self._boots.claim(boot)
 
+    def write_as_boot(self, work: Work[T]) -> T:
+        """On the session that holds the boot: all those of the pool may be in use."""
+        self._check_open()
+        with _translating_errors():
+            result, effects = self._boots.write(work)
+        self._announce(effects)
+        return result
+
     def boot_is_dead(self, boot: str) -> bool:
         with self._connection() as connection:
             # Shared, so that two nodes that check at once do not take each other for the holder.

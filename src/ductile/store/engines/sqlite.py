@@ -225,6 +225,9 @@ class SqliteLedger:
         """The owner of the file holds the instance lock: no other process writes."""
         return False
 
+    def write_as_boot(self, work: Work[T]) -> T:
+        return self.write(work)
+
     def claim_boot(self, boot: str) -> None:
         """Does nothing: the owner of the file holds the instance lock."""
 
