@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from ductile.config import redact_settings
 from ductile.config.redact import fingerprint_secrets
 from ductile.core.values.redact import REDACTED
@@ -256,3 +258,15 @@ plugins:
     assert loaded.secrets == {"Succeeded9", "password", "lettersonly"}
     config = redact_settings(loaded.settings)["plugins"]["p"]["config"]
     assert set(config.values()) == {REDACTED}
+
+
+@pytest.mark.parametrize("id", ["0f8fad5b-d9cb-469f", "${DEAD_MAN_ID}"])
+def test_url_of_the_dead_man_is_hidden(config_dir: ConfigDir, id: str) -> None:
+    text = f'dead_man: {{url: "https://hc-ping.example/{id}", every: 5m}}\n'
+    loaded = config_dir.load(text, DEAD_MAN_ID="0f8fad5b-d9cb-469f")
+    assert loaded.settings.dead_man is not None
+    assert loaded.settings.dead_man.url == "https://hc-ping.example/0f8fad5b-d9cb-469f"
+    shown = redact_settings(loaded.settings)
+    assert shown["dead_man"]["url"] == REDACTED
+    assert "0f8fad5b" not in json.dumps(shown)
+    assert "https://hc-ping.example/0f8fad5b-d9cb-469f" in loaded.secrets

@@ -27,6 +27,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\s+(\S.*)", re.DOTALL)
 _DATABASE: tuple[Path, ...] = tuple(
     path for name in ("state", "database") for path in ((name,), (name, "url"))
 )
+_SECRET_URLS: frozenset[Path] = frozenset({("dead_man", "url")})
+"""URLs whose path is a secret: who knows it can pretend that the gateway is healthy."""
 _TEMPLATE = re.compile(r"\{(payload|context|config)\.")
 _GIVEN = {"plugins": "config", "pipelines": "with"}
 """Sections with a part that is passed to plugins unchanged."""
@@ -138,11 +140,13 @@ class SecretCollector:
 
 
 def is_secret(path: Path) -> bool:
-    """Whether the scalar at `path` is redacted because its key has the name of a secret.
+    """Whether the scalar at `path` is redacted: its key has the name of a secret, or it is known.
 
     In a plugin's `config` and a step's `with`, any key above it counts; elsewhere only its own,
     because those above are section names (`api.auth`) or a plugin's name.
     """
+    if path in _SECRET_URLS:
+        return True
     names = _names(path)
     given = _given_names(names)
     if not given and len(names) > 1 and names[-1] == "key" and names[-2] in _KEYED_SECTIONS:
