@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from ductile.operations.plugins import installers, sync
+from ductile.plugins.environments.locate import PythonBuild
+from ductile.plugins.environments.lock import LockedPackage
 from tests.cli.runner import CliRunner, stop
 from tests.waiting import until
 from tests.wheels import write_wheel
@@ -371,3 +375,59 @@ def test_uv_builds_the_same_environment(
     assert lock.read_text() == text
     assert cli("plugin", "run", "mailer").code == 0
     assert len(environments(cli)) == 1
+
+
+NOBODY = 65534
+
+
+class NotingInstaller:
+    """Notes the user that each step has, and that of a program that it runs."""
+
+    name = "noting"
+
+    def __init__(self) -> None:
+        self.users: list[int] = []
+        self.programs: list[str] = []
+
+    def _note(self, report: Callable[[str], None] = lambda line: None) -> None:
+        self.users.append(os.geteuid())
+        with TemporaryDirectory() as directory:
+            said = Path(directory) / "said"
+            # A program could become root again if only its effective user were another one.
+            words = ["/bin/sh", "-c", f"id -u > {said}; id -ru >> {said}; id -G >> {said}"]
+            installers.run_installer("sh", words, report)
+            self.programs += said.read_text().split()
+
+    def resolve(self, requirements: Sequence[str], python: PythonBuild) -> list[LockedPackage]:
+        self._note()
+        return []
+
+    def create(self, environment: Path, python: PythonBuild) -> None:
+        self._note()
+        environment.mkdir()
+
+    def install(self, environment: Path, packages: Sequence[LockedPackage]) -> None:
+        raise AssertionError("there are no packages")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change owners")
+def test_root_runs_programs_with_the_rights_of_the_owner_of_the_state(
+    cli: CliRunner, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner can replace the Python of an environment while packages are installed."""
+    lock, noting = write(), NotingInstaller()
+    monkeypatch.setattr(installers, "choose_installer", lambda wheelhouse, report: noting)
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        state = Path(name) / "state"
+        state.mkdir(0o700)
+        os.chown(state, NOBODY, NOBODY)
+        cli.write("config.yaml", f"{CONFIG}state: {{path: {state}/state.db}}\n")
+        done = cli("plugin", "sync", "--json")
+        assert done.code == 0, (done.err, done.out)
+        assert noting.users == [NOBODY] * 2
+        assert noting.programs == [str(NOBODY)] * 6
+        [environment] = [path for path in (state / "envs").iterdir() if path.is_dir()]
+        assert {p.lstat().st_uid for p in (environment, *environment.rglob("*"))} == {NOBODY}
+    assert lock.stat().st_uid == 0
+    assert (os.geteuid(), os.getegid()) == (0, 0)

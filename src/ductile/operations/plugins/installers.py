@@ -19,6 +19,7 @@ from typing import Protocol
 
 import orjson
 
+from ductile import files
 from ductile.errors import Refused
 from ductile.plugins.environments.locate import PythonBuild
 from ductile.plugins.environments.lock import InvalidLock, LockedPackage, read_packages
@@ -140,7 +141,10 @@ def _find_pip(python: PythonBuild | None) -> str:
     other = None if python is None else str(python.executable)
     for candidate in filter(None, (other, shutil.which("python3"))):
         found = subprocess.run(
-            [candidate, "-m", "pip", "--version"], capture_output=True, check=False
+            [candidate, "-m", "pip", "--version"],
+            capture_output=True,
+            check=False,
+            **files.child_identity(),
         )
         if found.returncode == 0:
             return candidate
@@ -158,6 +162,7 @@ def run_installer(name: str, words: Sequence[str], report: Report) -> None:
         "PIP_REQUIRE_VIRTUALENV": "0",
         "PYTHONUNBUFFERED": "1",
         "NO_COLOR": "1",
+        **files.child_home(),
     }
     last: deque[str] = deque(maxlen=_KEPT_LINES)
     with subprocess.Popen(
@@ -168,6 +173,7 @@ def run_installer(name: str, words: Sequence[str], report: Report) -> None:
         env=environment,
         text=True,
         errors="replace",
+        **files.child_identity(),
     ) as process:
         try:
             assert process.stdout is not None

@@ -2,7 +2,8 @@
 
 A virtual environment contains its own path, so it is built where it is used. Its completion
 record is written last, after everything else is on disk: an environment without it is never used,
-and the next run removes and rebuilds it.
+and the next run removes and rebuilds it. As root, this happens with the rights of the owner of the
+state directory, who can replace the programs there.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def sync_plugin(
     locked = lock is None
     if lock is None:
         report(f"{plugin.name}: locking {plugin.lock_path.name} with {installer.name}")
-        packages = installer.resolve(plugin.requirements.dependencies, python)
+        files.create(environments)
+        # Packages without a wheel are built here, by scripts of their own.
+        with files.as_owner(environments):
+            packages = installer.resolve(plugin.requirements.dependencies, python)
         lock = DependencyLock(plugin.requirements.digest, tuple(packages))
         write_lock(plugin.lock_path, lock.render().encode())
         data = lock.render().encode()
@@ -186,8 +190,9 @@ def write_lock(path: Path, data: bytes) -> None:
     """Replace a lock atomically. Every user may read it: it contains no secrets, and the gateway
     may run as another user."""
     try:
-        replace(path, data)
-        path.chmod(0o644)
+        with files.as_owner(path.parent):
+            replace(path, data)
+            path.chmod(0o644)
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror}") from error
 
@@ -200,7 +205,8 @@ def build_environment(
     report: Report,
 ) -> bool:
     """Build an environment unless it is complete; whether it was built."""
-    with lock_environments(environment.parent, report):
+    files.create(environment.parent)
+    with files.as_owner(environment.parent), lock_environments(environment.parent, report):
         if is_complete(environment):
             return False
         _remove(environment)
@@ -209,7 +215,6 @@ def build_environment(
             installer.create(environment, python)
             if lock.packages:
                 installer.install(environment, lock.packages)
-            _give_tree_to_owner(environment)
             _complete(environment, python, installer)
         except BaseException:
             _remove(environment)
@@ -243,16 +248,6 @@ def _complete(environment: Path, python: PythonBuild, installer: Installer) -> N
         "installer": installer.name,
     }
     replace(environment / COMPLETED, orjson.dumps(record))
-
-
-def _give_tree_to_owner(environment: Path) -> None:
-    """As root, give an environment to the owner of the state directory."""
-    if os.geteuid() != 0:
-        return
-    files.give_to_owner(environment)
-    for directory, folders, names in os.walk(environment):
-        for name in (*folders, *names):
-            files.give_to_owner(Path(directory) / name)
 
 
 def _remove(environment: Path) -> None:
