@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -214,6 +214,57 @@ def test_event_that_matches_ends_the_wait(site: Site) -> None:
         received = result_of(running, ended["jobs"][1])
         assert received["result"]["event"]["payload"]["invoice"] == 7
         assert instance(running, other)["status"] == "open"
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_event_ends_a_wait_whose_type_the_configuration_no_longer_names(
+    site: Site, request: pytest.FixtureRequest, engine: str, restarts: bool
+) -> None:
+    if engine == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        site.settings["state"] = {"url": server.database(), "dir": str(site.state)}
+    after = {"id": "after", "uses": "echo"}
+    prepare(site, {"id": "hold", "wait": {"event": "paid"}}, after)
+    site.plugin("emit", EMIT)
+    with ExitStack() as stack:
+        running = stack.enter_context(site.running())
+        run = start(running)
+        running.notice("job.waiting", instance(running, run)["jobs"][0]["job_id"])
+        prepare(site, {"id": "hold", "wait": {"event": "settled"}}, after)
+        site.write()
+        if restarts:
+            stack.close()
+            running = stack.enter_context(site.running())
+        else:
+            running.gateway.reload()
+        running.put("emit")
+        ended = wait_for_end(running, run)
+        assert list_results(ended) == [("hold", "succeeded"), ("after", "succeeded")]
+
+
+def test_event_at_a_node_that_does_not_know_the_pipeline_ends_its_wait(
+    site: Site, another: Callable[[], Site], postgres: Server
+) -> None:
+    url, other = postgres.database(), another()
+    prepare(site, {"id": "hold", "wait": {"event": "paid"}}, {"uses": "echo"})
+    other.plugin("emit", EMIT)
+    for each in (site, other):
+        each.settings["state"] = {"url": url, "dir": str(each.state)}
+    with site.running() as one, other.running() as two:
+        run = start(one)
+        one.notice("job.waiting", instance(one, run)["jobs"][0]["job_id"])
+        manager = two.gateway.config
+        assert "paid" not in manager.now.compiled.tx_config.router.awaited
+        manager.tick(two.gateway.clock.now())
+        assert "paid" in manager.now.compiled.tx_config.router.awaited
+        two.put("emit")
+        until(lambda: instance(one, run)["jobs"][0]["status"] != "queued")
+        # As with a timer there: that node does not know what follows, and the job says so.
+        [job] = instance(one, run)["jobs"]
+        assert job["status"] == "failed"
+        reason = one.job(job["job_id"])["last_error"]
+        assert reason == "step hold no longer exists in pipeline p"
 
 
 def test_wait_survives_a_restart_and_needs_no_worker(site: Site) -> None:

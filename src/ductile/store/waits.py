@@ -225,6 +225,11 @@ def find_by_token(tx: Tx, token_hash: str) -> WaitRow | None:
     return _first(tx, "wait_of_token", token_hash=token_hash)
 
 
+def list_awaited_types(tx: Tx) -> frozenset[str]:
+    """The types of events that open waits wait for."""
+    return frozenset(type for (type,) in tx.all("awaited_types"))
+
+
 def match_event(tx: Tx, event: Event) -> Iterator[WaitRow]:
     """The open waits that this event ends; a caller may end them while it reads."""
     after = ""

@@ -91,7 +91,7 @@ class Router:
     """(hook, pipeline whose run has ended) to pipelines."""
     max_hops: int = MAX_HOPS
     awaited: frozenset[str] = frozenset()
-    """The event types that waiting steps wait for."""
+    """The event types that waiting steps wait for; also those of waits that began before."""
 
     def node(self, pipeline: str, step_path: str) -> Node | None:
         found = self.pipelines.get(pipeline)

@@ -23,7 +23,7 @@ from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.errors import ConfigError, LedgerError
 from ductile.log import configure, logger
 from ductile.model import Settlement
-from ductile.store import snapshots
+from ductile.store import snapshots, waits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimPolicy
 
@@ -81,7 +81,7 @@ class ConfigManager:
 
     def inspect(self) -> None:
         """As `start`, without a trace in the ledger."""
-        compiled = self._build(self._loaded)
+        compiled = self._with_open_waits(self._build(self._loaded))
         self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
 
     def reload(self) -> CompiledConfig:
@@ -119,12 +119,22 @@ class ConfigManager:
     def adopt(self, compiled: CompiledConfig) -> None:
         """Put this configuration in force; if it raises, the one before stays in force."""
         tx_config = replace(compiled.tx_config, snapshot_id=self._record(compiled))
-        compiled = replace(compiled, tx_config=tx_config)
+        compiled = self._with_open_waits(replace(compiled, tx_config=tx_config))
         # An `init` that ends meanwhile waits: it counts for this configuration.
         with self._guard:
             self._queued = set()
             self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
         self._changed()
+
+    def _with_open_waits(self, compiled: CompiledConfig) -> CompiledConfig:
+        """The same, where events also end the waits that began under another configuration."""
+        awaited = self._ledger.read(waits.list_awaited_types)
+        if self._now is not None:
+            # A job that was claimed before may still begin a wait of its configuration.
+            awaited |= self.now.compiled.tx_config.router.awaited
+        router = compiled.tx_config.router
+        router = replace(router, awaited=router.awaited | awaited)
+        return replace(compiled, tx_config=replace(compiled.tx_config, router=router))
 
     def _record(self, compiled: CompiledConfig) -> str:
         now, id = self._clock.now(), self._entropy.uuid()
@@ -195,6 +205,7 @@ class ConfigManager:
             self.settle()
         if self.now.unready:
             self._check_again()
+        self._learn_awaited_types()
         self._queue_inits()
         if INIT_PENDING in self.now.unready.values():
             return INIT_INTERVAL
@@ -211,6 +222,19 @@ class ConfigManager:
                 return
             self._set(before.compiled, unready)
         self._readied()
+
+    def _learn_awaited_types(self) -> None:
+        """Another node may have begun waits of a pipeline that this one does not know."""
+        if self._ledger.engine == "sqlite":
+            return
+        with self._guard:
+            before = self.now
+            compiled = self._with_open_waits(before.compiled)
+            if compiled.tx_config.router.awaited == before.compiled.tx_config.router.awaited:
+                return
+            self._set(compiled, before.unready)
+            if self._settled is before.compiled:
+                self._settled = compiled
 
     def _end_jobs_of_removed_plugins(self, compiled: CompiledConfig) -> None:
         startup.end_jobs_of_removed_plugins(

@@ -78,6 +78,9 @@ SELECT min(due_at) FROM waits WHERE status = 'waiting' AND due_at IS NOT NULL;
 @wait_columns@
 WHERE status = 'waiting' AND event_type = :event_type AND id > :after ORDER BY id LIMIT :limit;
 
+-- name: awaited_types
+SELECT DISTINCT event_type FROM waits WHERE status = 'waiting' AND event_type IS NOT NULL;
+
 -- name: contexts_of_waits
 SELECT w.id, c.accumulated_json FROM @given@ JOIN waits w ON w.id = given.id
 JOIN job_queue j ON j.id = w.job_id JOIN event_context c ON c.id = j.entered_context_id;
