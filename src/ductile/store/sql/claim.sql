@@ -110,6 +110,14 @@ WHERE id IN (SELECT held.id FROM job_queue held
              WHERE held.id IN (SELECT given.id FROM @given@)
                AND held.status = 'queued' AND held.set_aside = 0 @skip_locked@);
 
+-- name: set_jobs_aside [postgres]
+-- By arrays: without statistics PostgreSQL compares every queued job with every given id.
+UPDATE job_queue SET set_aside = 1
+WHERE id = ANY(ARRAY(
+  SELECT held.id FROM job_queue held
+  WHERE held.id = ANY(ARRAY(SELECT given.id FROM @given@))
+    AND held.status = 'queued' AND held.set_aside = 0 @skip_locked@));
+
 -- name: start_first
 -- Start that job. The claim is the start: from its commit the attempt counts. Also returns the
 -- plugin's state and the context that the job enters with.
