@@ -6,16 +6,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
+import apsw
 import pytest
 
 from ductile.clock import Ids, from_text, to_text
 from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.end import time_is_up
 from ductile.model import Event, JobStatus, SubmittedBy
+from ductile.operations.waits.approvals import list_approvals
 from ductile.store import waits
 from ductile.store.engines.api import Ledger, Tx
+from ductile.store.engines.queries import load_queries
+from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import close, read, retries
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.outbox.due_times import DELAYED, move_due_times
@@ -268,3 +273,36 @@ def test_exactly_one_end_takes_effect_ten_thousand_times(make: Make) -> None:
     for _ in range(100):
         race(harness, 100)
         harness.run()
+
+
+def test_open_approvals_are_listed_from_the_index_of_open_waits(tmp_path: Path) -> None:
+    """Decided approvals, which are kept for months, are not read."""
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    ledger.close()
+    connection = apsw.Connection(str(tmp_path / "state.db"))
+    sql = f"EXPLAIN QUERY PLAN {load_queries('sqlite')['waiting_approvals']}"
+    values = {"pipeline": None, "before": None, "before_id": None, "limit": 50}
+    plan = "\n".join(str(row[3]) for row in connection.execute(sql, values))
+    connection.close()
+    assert "INDEX waits_open " in plan
+    assert "TEMP B-TREE" not in plan
+
+
+def test_page_of_approvals_is_described_with_two_queries(make: Make, ledger: Ledger) -> None:
+    harness = make({"id": "ask", "wait": APPROVAL})
+    runs = [harness.start("p", {}) for _ in range(3)]
+    harness.run()
+
+    def work(tx: Tx) -> tuple[dict[str, Any], int]:
+        counting = Counting(tx)
+        page = list_approvals(
+            cast(Tx, counting), limit=2, status="waiting", pipeline=None, before=None
+        )
+        return page, counting.asked
+
+    page, asked = ledger.read(work)
+    assert asked == 2
+    found = [row["instance_id"] for row in page["approvals"]]
+    assert len(set(found)) == 2
+    assert set(found) <= set(runs)

@@ -17,7 +17,7 @@ from ductile.clock import from_text, to_text
 from ductile.core.jobs.state_machine import edges
 from ductile.core.waits.announce import describe_end
 from ductile.core.waits.begin import NewWait, describe_wait, is_matched
-from ductile.core.waits.decision import OpenWait, WaitEnd
+from ductile.core.waits.decision import OpenWait, WaitEnd, WaitStatus
 from ductile.core.waits.parse import WaitKind
 from ductile.model import Event, Job, JobStatus, Json, Notice, Settlement
 from ductile.store import notices
@@ -290,8 +290,10 @@ def list_approvals(
     limit: int,
 ) -> list[WaitRow]:
     """Approvals, newest first, before the row that a cursor names."""
-    filters = {"status": status, "pipeline": pipeline, "before": before, "before_id": before_id}
-    return [WaitRow(*row) for row in tx.all("approvals", **filters, limit=limit)]
+    filters = {"pipeline": pipeline, "before": before, "before_id": before_id, "limit": limit}
+    if status == WaitStatus.WAITING:
+        return [WaitRow(*row) for row in tx.all("waiting_approvals", **filters)]
+    return [WaitRow(*row) for row in tx.all("approvals", status=status, **filters)]
 
 
 def find_approval_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
@@ -300,7 +302,7 @@ def find_approval_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
     return [id for (id,) in tx.all("approval_ids_with_prefix", **values)]
 
 
-def find_instance_id(tx: Tx, row: WaitRow) -> str | None:
-    """The pipeline run that waits; None if its job is past its retention."""
-    found = tx.one("instance_of_wait", job_id=row.job_id)
-    return None if found is None else found[0]
+def find_instance_ids(tx: Tx, rows: Sequence[WaitRow]) -> dict[str, str]:
+    """The pipeline runs that wait, by job; without those whose job is past its retention."""
+    ids = orjson.dumps([row.job_id for row in rows]).decode()
+    return dict(tx.all("instances_of_jobs", ids=ids)) if rows else {}

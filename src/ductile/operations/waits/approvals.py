@@ -10,7 +10,7 @@ from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.parse import WaitKind
 from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused, UsageError
-from ductile.operations.waits.describe import describe_approval
+from ductile.operations.waits.describe import describe_approvals
 from ductile.store import waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close
@@ -32,14 +32,15 @@ def list_approvals(
     page = rows[:limit]
     last = page[-1] if len(rows) > limit else None
     return {
-        "approvals": [describe_approval(tx, row) for row in page],
+        "approvals": describe_approvals(tx, page),
         "cursor": f"{last.created_at}{SEPARATOR}{last.id}" if last else None,
     }
 
 
 def show_approval(tx: Tx, approval_id: str) -> dict[str, Any]:
     """An approval; `NotFound` if there is none."""
-    return describe_approval(tx, find_approval(tx, approval_id))
+    [shown] = describe_approvals(tx, [find_approval(tx, approval_id)])
+    return shown
 
 
 def find_approval(tx: Tx, approval_id: str) -> WaitRow:

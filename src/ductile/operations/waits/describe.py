@@ -13,8 +13,13 @@ from ductile.store.waits import WaitRow
 NO_WAITS = {"approvals": 0, "waits": 0}
 
 
-def describe_approval(tx: Tx, row: WaitRow) -> dict[str, Any]:
-    """An approval as the API returns it."""
+def describe_approvals(tx: Tx, rows: Sequence[WaitRow]) -> list[dict[str, Any]]:
+    """Approvals as the API returns them."""
+    instances = waits.find_instance_ids(tx, rows)
+    return [_describe_approval(row, instances.get(row.job_id)) for row in rows]
+
+
+def _describe_approval(row: WaitRow, instance_id: str | None) -> dict[str, Any]:
     return {
         "id": row.id,
         "status": row.status,
@@ -22,7 +27,7 @@ def describe_approval(tx: Tx, row: WaitRow) -> dict[str, Any]:
         "description": row.description,
         "pipeline": row.pipeline,
         "step": row.step_path,
-        "instance_id": waits.find_instance_id(tx, row),
+        "instance_id": instance_id,
         "job_id": row.job_id,
         "created_at": row.created_at,
         "due_at": row.due_at,

@@ -28,5 +28,5 @@ CREATE INDEX waits_event ON waits (event_type, id)
   WHERE status = 'waiting' AND event_type IS NOT NULL;
 CREATE INDEX waits_approvals ON waits (created_at, id) WHERE kind = 'approval';
 CREATE INDEX waits_token ON waits (token_hash) WHERE token_hash IS NOT NULL;
-CREATE INDEX waits_open ON waits (kind, created_at) WHERE status = 'waiting';
+CREATE INDEX waits_open ON waits (kind, created_at, id) WHERE status = 'waiting';
 CREATE INDEX waits_ended ON waits (ended_at) WHERE ended_at IS NOT NULL;

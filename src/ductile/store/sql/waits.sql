@@ -67,6 +67,14 @@ WHERE kind = 'approval' AND (CAST(:status AS TEXT) IS NULL OR status = :status)
   AND (CAST(:before AS TEXT) IS NULL OR (created_at, id) < (:before, :before_id))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
+-- name: waiting_approvals
+-- As `approvals` for one status: the condition of the index, which holds open waits alone.
+@wait_columns@
+WHERE kind = 'approval' AND status = 'waiting'
+  AND (CAST(:pipeline AS TEXT) IS NULL OR pipeline = :pipeline)
+  AND (CAST(:before AS TEXT) IS NULL OR (created_at, id) < (:before, :before_id))
+ORDER BY created_at DESC, id DESC LIMIT :limit;
+
 -- name: due_waits
 @wait_columns@
 WHERE status = 'waiting' AND due_at IS NOT NULL AND due_at <= :now ORDER BY due_at LIMIT :limit;
@@ -98,13 +106,14 @@ ORDER BY id LIMIT :limit;
 -- name: move_wait
 UPDATE waits SET due_at = :then WHERE id = :id AND status = 'waiting' AND due_at = :before;
 
--- name: instance_of_wait
-WITH RECURSIVE around(id, parent_id) AS (
-  SELECT s.id, s.parent_id FROM job_queue j JOIN scopes s ON s.id = j.scope_id WHERE j.id = :job_id
+-- name: instances_of_jobs
+WITH RECURSIVE around(job_id, id, parent_id) AS (
+  SELECT j.id, s.id, s.parent_id
+  FROM @given@ JOIN job_queue j ON j.id = given.id JOIN scopes s ON s.id = j.scope_id
   UNION ALL
-  SELECT s.id, s.parent_id FROM scopes s JOIN around ON s.id = around.parent_id
+  SELECT around.job_id, s.id, s.parent_id FROM scopes s JOIN around ON s.id = around.parent_id
 )
-SELECT id FROM around WHERE parent_id IS NULL;
+SELECT job_id, id FROM around WHERE parent_id IS NULL;
 
 -- name: prune_waits
 -- With their jobs: a wait of a job that still exists explains it.
