@@ -11,10 +11,11 @@ import orjson
 import pytest
 
 from ductile.engine.dispatch import dispatcher
+from ductile.engine.dispatch.attempt import Attempt
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.workers import LARGE_ANSWER
 from ductile.errors import LedgerBusy
-from ductile.model import Cancellation, Ending, Outcome, Settlement
+from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.connection import SlotLost
 from ductile.store.engines.api import Tx
 from ductile.store.engines.sqlite import SqliteLedger
@@ -342,3 +343,24 @@ def test_demand_is_never_negative(claiming: int) -> None:
     claims, prefetch = dispatcher._demand()
     assert claims >= 0
     assert prefetch >= 0
+
+
+def test_job_whose_preparation_outlasts_the_lease_does_not_start(
+    single: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, gateway = Attempt.prepare, single.running.gateway
+    with monkeypatch.context() as lost:
+
+        def lose_lease_and_prepare(attempt: Attempt) -> Launch | Settlement:
+            lost.setattr(gateway, "lease_term", lambda: None)
+            return prepare(attempt)
+
+        lost.setattr(Attempt, "prepare", lose_lease_and_prepare)
+        id = single.running.put("echo")
+        until(lambda: gateway.lease_term() is None)
+        until(lambda: single.running.job(id)["status"] == "queued")
+        assert not single.slot.started.acquire(blocking=False)
+    gateway.claim_again()
+    single.wait_for_start()
+    single.slot.finish()
+    assert single.running.ended(id)["attempt"] == 2

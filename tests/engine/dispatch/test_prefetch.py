@@ -325,3 +325,19 @@ def test_a_stop_gives_unstarted_jobs_back_uncounted(pair: Backlog) -> None:
         job = pair.running.job(id)
         assert job["last_error"] == "the gateway stopped"
         assert job["max_attempts"] - job["attempt"] == 3
+
+
+def test_a_lost_lease_gives_unstarted_jobs_back_uncounted(
+    pair: Backlog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.finish(*pair.slots)
+    pair.until_buffered()
+    with monkeypatch.context() as lost:
+        lost.setattr(pair.running.gateway, "lease_term", lambda: None)
+        pair.running.gateway.work_signal.wake()
+        pair.until(*[SUCCEEDED] * 2, *[RUNNING] * 2, *[QUEUED] * 4)
+        for id in pair.ids[4:]:
+            job = pair.running.job(id)
+            assert job["max_attempts"] - job["attempt"] == 3
+    pair.running.gateway.claim_again()
+    pair.finish_everything()
