@@ -394,7 +394,7 @@ def test_notification_gets_a_link_if_there_is_a_public_url(site: Site) -> None:
         [row] = running.gateway.ledger.read(
             lambda tx: tx.dicts("jobs", **job_filters(status="succeeded", plugin="echo"))
         )
-        link = running.job(row["id"])["payload"]["link"]
+        link = running.job(row["id"])["payload"]["payload"]["link"]
         token = link.removeprefix("https://ductile.example/approve/")
         assert len(token) >= 40
         rows = running.gateway.ledger.read(
