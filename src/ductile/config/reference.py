@@ -22,6 +22,7 @@ TITLES = {
     "plugins.<name>.schedules[]": "ScheduleSettings",
     "routes[]": "RouteSettings",
     "pipelines[]": "PipelineSettings",
+    "pipelines[].debounce": "DebounceSettings",
     "pipelines[].schedules[]": "PipelineScheduleSettings",
     "pipelines[].steps[]": "StepSettings",
     "pipelines[].steps[].relay": "RelaySettings",

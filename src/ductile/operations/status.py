@@ -18,7 +18,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
 from ductile.operations.alerts.rules import describe_alerts
 from ductile.operations.cluster.placement import describe_other_nodes
-from ductile.operations.flow.holds import describe_holds
+from ductile.operations.flow.holds import describe_debounced, describe_holds
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
 from ductile.operations.waits.describe import NO_WAITS, count_waits, describe_waits
@@ -241,11 +241,12 @@ def with_reasons(
     steps = [
         row["id"] for row in rows if row["plugin"] == WAIT_PLUGIN and row["status"] == "queued"
     ]
-    waiting = describe_waits(tx, steps)
+    waiting, debounced = describe_waits(tx, steps), describe_debounced(tx, rows)
     return [
         {
             **row,
             "waits_for": waiting.get(row["id"])
+            or debounced.get(row["id"])
             or waits_for(row, compiled, unready, running, pauses, elsewhere, holds),
         }
         for row in rows

@@ -82,7 +82,14 @@ EVERY_KEY: dict[str, Any] = {
             "notify_on_complete": True,
         }
     },
-    "routes": [{"from": "a", "event_type": "b", "to": "c"}],
+    "routes": [
+        {
+            "from": "a",
+            "event_type": "b",
+            "to": "c",
+            "debounce": {"key": "{payload.a}", "wait": "1s", "max_wait": "2s"},
+        }
+    ],
     "pipelines": [
         {
             "name": "a",
@@ -91,6 +98,7 @@ EVERY_KEY: dict[str, Any] = {
             "if": {"path": "a"},
             "max_depth": 1,
             "priority": "10m",
+            "debounce": {"key": "{payload.a}", "wait": "1s", "max_wait": "2s"},
             "execution_mode": "async",
             "timeout": "1s",
             "workspace": True,
@@ -147,6 +155,7 @@ EVERY_KEY: dict[str, Any] = {
                 "signature_header": "X",
                 "max_body_size": "1MB",
                 "provider": "github",
+                "debounce": {"key": "{payload.a}", "wait": "1s", "max_wait": "2s"},
             }
         ],
         "allowed_hosts": ["x"],
@@ -269,6 +278,7 @@ def test_unexpected_values_are_reported_in_our_words(config_dir: ConfigDir, sect
         ("api",),
         ("webhooks",),
         ("webhooks", "endpoints", 0),
+        ("webhooks", "endpoints", 0, "debounce"),
         ("instances", 0),
         ("remote_ingress",),
         ("remote_ingress", "peers", 0),

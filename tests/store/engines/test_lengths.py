@@ -10,6 +10,7 @@ import pytest
 
 from ductile.core.agents import heartbeat
 from ductile.core.alerts.rules import LONGEST_GROUP
+from ductile.core.flow.debounce import LONGEST_SERIES
 from ductile.core.flow.keys import LONGEST_KEY
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME, LONGEST_STEP_PATH
 from ductile.engine.ingress import webhook
@@ -56,6 +57,7 @@ BOUNDS = {
     ("circuit_breakers", "plugin"): PLUGIN,
     ("circuit_breakers", "command"): LONGEST_NAME,
     ("job_queue", "limit_key"): 2 * LONGEST_KEY + 1,
+    ("job_queue", "debounce_series"): LONGEST_SERIES,
     ("rates", "plugin"): PLUGIN,
     ("rates", "rate_key"): LONGEST_KEY,
     ("closed_keys", "plugin"): PLUGIN,

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from ductile.config.models.debounce import DEBOUNCE, DebounceSettings
 from ductile.config.models.fields import (
     Address,
     Bytes,
@@ -112,6 +113,7 @@ class EndpointSettings(Section):
     provider: (
         Annotated[Literal["github", "stripe", "slack", "shopify", "standard"], Word] | None
     ) = Field(default=None, description="Provider whose signature scheme is used.")
+    debounce: DebounceSettings | None = Field(default=None, description=DEBOUNCE)
 
     @classmethod
     def derive_defaults(cls, data: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from ductile.config.models.debounce import DEBOUNCE, DebounceSettings
 from ductile.config.models.fields import (
     PRIORITY,
     Flag,
@@ -34,6 +35,7 @@ class RouteSettings(Section):
     from_: Name = Field(alias="from", description="Plugin that emits the event.")
     event_type: Name = Field(description="Exact type of the event.")
     to: Name = Field(description="Plugin that handles the event.")
+    debounce: DebounceSettings | None = Field(default=None, description=DEBOUNCE)
 
 
 class RelaySettings(Section):
@@ -199,6 +201,7 @@ class PipelineSettings(Section):
     )
     timeout: Span = span("30s", "Maximum time that a synchronous caller waits.")
     priority: Priority = span("0s", PRIORITY)
+    debounce: DebounceSettings | None = Field(default=None, description=DEBOUNCE)
     workspace: Flag | None = Field(
         default=None,
         description="Give its jobs a workspace; default: `service.workspaces`.",

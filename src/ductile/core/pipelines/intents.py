@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.flow.debounce import Series
 from ductile.core.pipelines.baggage import root_context
 from ductile.model import Event, Json, SubmittedBy
 
@@ -33,6 +34,8 @@ class SpawnJob:
     """See `join.EndedJob.branch`; empty outside every split."""
     dead: str | None = None
     """If set, the job exceeds a limit: it is recorded and ends as `dead` with this reason."""
+    series: Series | None = None
+    """If set, the job waits, and replaces the job of this series that has not started."""
 
     @property
     def identity(self) -> tuple[str, str, str, str, str, str]:

@@ -34,11 +34,12 @@ pipeline by name. Everything here is pure; ids and times are arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import datetime
 from types import MappingProxyType
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.flow.debounce import Debounce, pipeline_target, route_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import MAX_HOPS
 from ductile.core.pipelines.baggage import depth_at, depth_limit
@@ -92,6 +93,8 @@ class Router:
     max_hops: int = MAX_HOPS
     awaited: frozenset[str] = frozenset()
     """The event types that waiting steps wait for; also those of waits that began before."""
+    debounces: Mapping[str, Debounce] = field(default_factory=dict)
+    """By target: see `core/flow/debounce.py`."""
 
     def node(self, pipeline: str, step_path: str) -> Node | None:
         found = self.pipelines.get(pipeline)
@@ -129,18 +132,21 @@ class Router:
         pipeline: str | None = None,
         submitted_by: SubmittedBy,
         baggage: Mapping[str, Json] | None = None,
+        debounce: Debounce | None = None,
     ) -> Routing:
         """Where an external event goes: to `plugin` or `pipeline`, to routes, to other pipelines.
 
         The named pipeline starts once, whatever its `on`, `from_plugin` and `if`. For routes and
         `from_plugin` the event's source is `event.source`. `baggage` is the initial content of the
-        root contexts.
+        root contexts. `debounce` is that of `plugin` or `pipeline`; by default the pipeline's own.
         """
         entry = Entry(event, submitted_by=submitted_by)
         cause = InstanceCause.outside(event, submitted_by, baggage)
-        own: list[Intent] = [] if plugin is None else [self._routed(plugin, entry)]
+        own: list[Intent] = [] if plugin is None else [self._routed(plugin, entry, debounce)]
         if pipeline is not None:
-            own.append(self._instance(self.pipelines[pipeline], entry, cause))
+            debounce = debounce or self.debounces.get(pipeline_target(pipeline))
+            started = self._instance(self.pipelines[pipeline], entry, cause)
+            own.append(_debounced(started, debounce))
         return _gathered((*own, *self._elsewhere(entry, cause, started=pipeline)))
 
     def start(
@@ -261,7 +267,8 @@ class Router:
         if event.type in self.awaited:
             yield MatchWaits(event)
         for plugin in self.routes.get((source, event.type), ()):
-            yield self._routed(plugin, entry)
+            debounce = self.debounces.get(route_target(source, event.type, plugin))
+            yield self._routed(plugin, entry, debounce)
         entry = replace(entry, dedupe_key=event.dedupe_key)
         for name in _matches(self.triggers, event.type, source):
             if name == started:
@@ -279,7 +286,8 @@ class Router:
     ) -> Iterator[Intent | Unrouted]:
         verdict = pipeline.admits(entry.event.payload, cause.context)
         if verdict is True:
-            yield self._instance(pipeline, entry, cause)
+            debounce = self.debounces.get(pipeline_target(pipeline.name))
+            yield _debounced(self._instance(pipeline, entry, cause), debounce)
         else:
             reason = "its `if` is false" if verdict is False else f"if: {verdict.reason}"
             yield Unrouted(entry.event.event_id, pipeline.name, reason)
@@ -347,7 +355,7 @@ class Router:
             dead=self._over(self.pipelines.get(pipeline), entry.hops, entry.depth, entry.max_depth),
         )
 
-    def _routed(self, plugin: str, entry: Entry) -> SpawnJob:
+    def _routed(self, plugin: str, entry: Entry, debounce: Debounce | None) -> SpawnJob:
         return SpawnJob(
             plugin=plugin,
             command=HANDLE,
@@ -357,6 +365,7 @@ class Router:
             hops=entry.hops,
             dedupe_key=entry.event.dedupe_key,
             dead=self._over(None, entry.hops),
+            series=None if debounce is None else debounce.series(entry.event.payload),
         )
 
     def _depth_limit(self, pipeline: str, context: Mapping[str, Json]) -> int:
@@ -379,7 +388,12 @@ class Router:
         return f"hop {hops} exceeds the limit of {limit}" if hops > limit else None
 
 
-def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS) -> Router:
+def build(
+    routes: Iterable[Route],
+    compiled: Compiled,
+    max_hops: int = MAX_HOPS,
+    debounces: Iterable[Debounce] = (),
+) -> Router:
     """Index the configured routes and pipelines."""
     by_route: dict[tuple[str, str], list[str]] = {}
     for route in routes:
@@ -406,7 +420,22 @@ def build(routes: Iterable[Route], compiled: Compiled, max_hops: int = MAX_HOPS)
             for node in pipeline.nodes.values()
             if node.wait is not None and node.wait.event
         ),
+        MappingProxyType({debounce.target: debounce for debounce in debounces}),
     )
+
+
+def _debounced(start: StartPipeline, debounce: Debounce | None) -> StartPipeline:
+    """The instance, whose first job waits as the last of its series.
+
+    `config check` refuses a debounced pipeline that starts with a split, which has several.
+    """
+    if debounce is None or len(start.children) != 1:
+        return start
+    first = start.children[0]
+    if not isinstance(first, SpawnJob):
+        return start
+    series = debounce.series(first.event.payload)
+    return replace(start, children=(replace(first, series=series),))
 
 
 def _matches(index: _Index, name: str, source: str) -> Iterator[str]:

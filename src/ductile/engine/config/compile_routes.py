@@ -11,7 +11,7 @@ from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.router import build as build_router
 from ductile.core.pipelines.routes import Routes, compile_routes
-from ductile.engine.config import check_plugins, check_relay, compile_alerts
+from ductile.engine.config import check_plugins, check_relay, compile_alerts, compile_debounce
 from ductile.errors import ConfigError, Problem, errors_of
 from ductile.plugins.registry import Registry
 
@@ -51,15 +51,18 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     scopes = check_plugins.scopes(settings, plugins.keys() | registry.offered.keys())
     events = check_plugins.unknown_events(settings, compiled, registry)
     alerts = compile_alerts.problems(settings, compiled, plugins, registry.disabled)
+    debounces = compile_debounce.problems(settings, compiled)
     of_plugins = (*named, *disabled, *unheard, *scopes, *events, *alerts)
-    found = [*_problems(pipelines), *_problems(routes), *relays, *of_plugins]
+    found = [*_problems(pipelines), *_problems(routes), *relays, *debounces, *of_plugins]
     hinted = (_hinted(_located(problem, loaded), registry) for problem in found)
     located = tuple(redact_problems(hinted, loaded.secrets))
     if errors := errors_of(located):
         raise ConfigError(errors)
     assert isinstance(pipelines, Compiled)
     assert isinstance(routes, Routes)
-    return build_router(routes.routes, pipelines, settings.service.max_hops), located
+    found_debounces = compile_debounce.debounces_of(settings)
+    router = build_router(routes.routes, pipelines, settings.service.max_hops, found_debounces)
+    return router, located
 
 
 def _problems(result: Compiled | Routes | list[Problem]) -> Sequence[Problem]:

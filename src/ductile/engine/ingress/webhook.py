@@ -19,6 +19,7 @@ from ductile.core.delivery.signatures import (
     VerifiedWebhook,
     judge,
 )
+from ductile.core.flow.debounce import webhook_target
 from ductile.core.values.json_values import Failure
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
@@ -81,12 +82,14 @@ class AcceptWebhook:
         if self._delivery_id:
             details["delivery_id"] = self._delivery_id
         self._baggage = {"webhook": details}
-        self._routing = self._tx_config.router.arrive(
+        router = self._tx_config.router
+        self._routing = router.arrive(
             event,
             plugin=endpoint.plugin,
             pipeline=endpoint.pipeline,
             submitted_by=SubmittedBy.WEBHOOK,
             baggage=self._baggage,
+            debounce=router.debounces.get(webhook_target(endpoint.path)),
         )
 
     def __call__(self, tx: Tx) -> AcceptedWebhook:

@@ -1,10 +1,12 @@
-"""Which limit holds a queued job, and when the job may go on."""
+"""Which limit or debounce holds a queued job, and when the job may go on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+
+import orjson
 
 from ductile.clock import to_text
 from ductile.core.flow.limits import parse_limit_key
@@ -35,6 +37,19 @@ def describe_holds(
         if reason is not None:
             found[row["id"]] = reason
     return found
+
+
+def describe_debounced(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """By job id, until when the job waits for further events; only jobs that do."""
+    due = {
+        row["id"]: row["next_retry_at"]
+        for row in rows
+        if row["status"] == "queued" and row.get("next_retry_at")
+    }
+    if not due:
+        return {}
+    found = tx.all("debounced_jobs", ids=orjson.dumps(list(due)).decode())
+    return {id: f"debounced until {due[id]}" for (id,) in found}
 
 
 def _describe(gate: Gate, plugin: str, limit_key: str, command: str) -> str | None:

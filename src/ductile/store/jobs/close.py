@@ -65,6 +65,14 @@ class _OverLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class _Superseded:
+    """A queued job that the job of a newer event replaces."""
+
+    job_id: str
+    newer_job_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class _SkippedInstance:
     """A pipeline instance whose first jobs were all deduplicated."""
 
@@ -94,7 +102,7 @@ class _AwaitedEvent:
     event: Event
 
 
-_Work = JobEnd | _OverLimit | _SkippedInstance | _ScopeCheck | _Spawn | _AwaitedEvent
+_Work = JobEnd | _OverLimit | _Superseded | _SkippedInstance | _ScopeCheck | _Spawn | _AwaitedEvent
 
 
 def close_job(tx: Tx, end: JobEnd, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
@@ -162,6 +170,8 @@ class _Closing:
                 return self._follow_job_end(work)
             case _OverLimit(job_id, reason):
                 return self._end_over_limit(job_id, reason)
+            case _Superseded(job_id, newer_job_id):
+                return self._supersede(job_id, newer_job_id)
             case _SkippedInstance(scope_id, existing_job_id):
                 return self._skip_instance(scope_id, existing_job_id)
             case _ScopeCheck(scope_id):
@@ -263,6 +273,19 @@ class _Closing:
         end = _end_queued_row(self._tx, job, JobStatus.DEAD, reason, self._now)
         return [] if end is None else [end]
 
+    def _supersede(self, job_id: str, newer_job_id: str) -> list[_Work]:
+        """Skip the job, and its run without the handlers of a run that has ended."""
+        job = read.load_job(self._tx, job_id)
+        assert job is not None, "this transaction has just taken its place"
+        reason = f"superseded by job {newer_job_id} (debounce)"
+        end = _end_queued_row(self._tx, job, JobStatus.SKIPPED, reason, self._now)
+        if end is None:
+            return []
+        scope = None if job.scope_id is None else scopes.lock_scope(self._tx, job.scope_id)
+        if scope is not None and scope.status == "open":
+            scopes.end_scope(self._tx, scope, "skipped", self._now, reason=reason)
+        return [end]
+
     def _skip_instance(self, scope_id: str, existing_job_id: str) -> list[_Work]:
         scope = scopes.lock_scope(self._tx, scope_id)
         assert scope is not None, "this transaction has just written it"
@@ -328,6 +351,7 @@ def _work_after(spawned: Spawned) -> list[_Work]:
     return [
         *map(_AwaitedEvent, spawned.awaited),
         *(_OverLimit(job_id, reason) for job_id, reason in spawned.over_limit),
+        *(_Superseded(job_id, newer) for job_id, newer in spawned.superseded),
         *(_SkippedInstance(scope_id, job_id) for scope_id, job_id in spawned.skipped),
         *(_ScopeCheck(scope_id) for scope_id in reversed(spawned.scope_ids)),
     ]

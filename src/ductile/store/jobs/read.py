@@ -70,7 +70,7 @@ def describe_job(tx: Tx, job_id: str) -> dict[str, Any] | None:
     if not rows and not attempts:
         return None
     job = rows[0] if rows else _job_of_log(job_id, attempts[-1])
-    for internal in ("limit_key", "set_aside", "place"):
+    for internal in ("limit_key", "set_aside", "place", "debounce_series", "debounce_since"):
         job.pop(internal, None)
     job["payload"] = _parse_document(job.get("payload"))
     if job.get("next_retry_at") == NEVER:

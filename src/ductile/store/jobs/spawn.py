@@ -23,6 +23,7 @@ from ductile.core.pipelines.step_io import payload_column
 from ductile.model import CORE_PREFIX, Event, Json, NewJob, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
+from ductile.store.flow import debounce
 from ductile.store.jobs import enqueue
 from ductile.store.outbox import relays
 from ductile.store.tx_config import TxConfig
@@ -49,6 +50,8 @@ class Spawned:
     """Instances all of whose first jobs were deduplicated: (scope, an existing job)."""
     existing: list[str] = field(default_factory=list)
     """Jobs that replace others by their dedupe key."""
+    superseded: list[tuple[str, str]] = field(default_factory=list)
+    """Queued jobs that a newer event of their series replaces: (job, newer job)."""
     awaited: list[Event] = field(default_factory=list)
     """Events that may end waits."""
 
@@ -218,6 +221,10 @@ class _IntentWriter:
         self.spawned.job_ids.append(job_id)
         if intent.dead is not None:
             self.spawned.over_limit.append((job_id, intent.dead))
+        elif intent.series is not None:
+            older = debounce.enter_series(self._tx, job_id, intent.series, self._now)
+            if older is not None:
+                self.spawned.superseded.append((older, job_id))
         else:
             self._tx.effects.ready += 1
         self._post_notice(job_id, intent)

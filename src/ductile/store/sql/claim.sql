@@ -122,7 +122,7 @@ WHERE id = ANY(ARRAY(
 -- Start that job. The claim is the start: from its commit the attempt counts. Also returns the
 -- plugin's state and the context that the job enters with.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
-                     started_snapshot_id = :snapshot_id
+                     started_snapshot_id = :snapshot_id, debounce_series = NULL
 WHERE seq = (@first_ready@)
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
@@ -140,7 +140,7 @@ ORDER BY seq LIMIT :limit @skip_locked@;
 -- name: start_consecutive
 -- Start all ready jobs of a plugin between two positions in the queue.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
-                     started_snapshot_id = :snapshot_id
+                     started_snapshot_id = :snapshot_id, debounce_series = NULL
 WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
   AND seq BETWEEN :first AND :last
 RETURNING @job@,
@@ -152,7 +152,7 @@ RETURNING @job@,
 -- By their ids: a row that another node has just committed between them was not looked at. Those
 -- that were are locked.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
-                     started_snapshot_id = :snapshot_id
+                     started_snapshot_id = :snapshot_id, debounce_series = NULL
 WHERE id = ANY(ARRAY(SELECT given.id FROM @given@))
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
@@ -162,7 +162,7 @@ RETURNING @job@,
 -- name: start_job
 -- Start one job by its id, ahead of all others.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
-                     started_snapshot_id = :snapshot_id
+                     started_snapshot_id = :snapshot_id, debounce_series = NULL
 WHERE @waits@
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),

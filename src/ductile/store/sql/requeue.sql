@@ -38,6 +38,7 @@ UPDATE job_queue SET status = 'queued', attempt = attempt + 1,
 WHERE id = :id AND status = :status AND attempt = :attempt;
 
 -- name: skip_backoff
-UPDATE job_queue SET next_retry_at = NULL
+-- Also of a debounced job: no later event replaces a job that an operator has started.
+UPDATE job_queue SET next_retry_at = NULL, debounce_series = NULL
 WHERE id = :id AND status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at < @never@
   AND attempt = :attempt;

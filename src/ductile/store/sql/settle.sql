@@ -42,7 +42,7 @@ VALUES (:id, :job_id, :plugin, :command, :status, :result, :attempt, :submitted_
 -- name: end_queued_job
 -- A job that ends while it is queued.
 UPDATE job_queue SET status = :status, completed_at = :now, next_retry_at = NULL,
-                     last_error = :error
+                     last_error = :error, debounce_series = NULL
 WHERE id = :id AND status = 'queued' AND attempt = :attempt;
 
 -- name: end_last_attempt
