@@ -222,3 +222,33 @@ def test_database_refuses_two_queued_jobs_of_a_series(q: Debounced) -> None:
     change = "UPDATE job_queue SET debounce_series = (SELECT debounce_series FROM job_queue "
     with pytest.raises(Exception, match=r"(?i)unique"):
         execute(q.ledger, f"{change} WHERE id = '{first}') WHERE id = '{second}'")
+
+
+def test_claims_that_race_with_events_lose_no_event(
+    open_ledger: Callable[[], Ledger], clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    q = Debounced(open_ledger(), clock, entropy)
+    other = open_ledger()
+    ids: list[str] = []
+
+    def produce() -> None:
+        for _ in range(40):
+            ids.append(q.arrive("a", "moved", ledger=other))
+
+    # At once instead of after the wait, so that jobs are claimed while they are replaced.
+    later = q.clock.now() + timedelta(seconds=10)
+    with ThreadPoolExecutor(1) as pool:
+        producing = pool.submit(produce)
+        while not producing.done():
+            q.ledger.write(lambda tx: retries.promote_due(tx, later))
+            q.run()
+        producing.result()
+    assert q.pass_time(10) in ([], ["d"])
+    statuses = [q.status(id) for id in ids]
+    assert len(statuses) == 40
+    assert set(statuses) <= {"skipped", "succeeded"}
+    assert statuses[-1] == "succeeded", "the last event has started a job"
+    for id in ids:
+        if q.status(id) == "skipped":
+            newer = str(q.job(id)["last_error"]).split()[3]
+            assert newer == ids[ids.index(id) + 1]
