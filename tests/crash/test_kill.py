@@ -19,7 +19,7 @@ from tests.crash.gateway_process import Producer, record_run
 from tests.engine.site import OK, Site
 from tests.waiting import until
 
-ELSEWHERE = ("alert.", "relay.", "delivery.", "reminder.", "restore.")
+ELSEWHERE = ("alert.", "relay.", "delivery.", "reminder.", "restore.", "wait_ended")
 """Not in the life of a job; tested in other files."""
 
 

@@ -127,7 +127,8 @@ def _open_existing(loaded: Loaded) -> Ledger | None:
     except NotFound:
         return None
     try:
-        ledger.read(lambda tx: tx.one("queue_depth"))
+        # Other queries may need columns that a ledger of an older version does not have.
+        ledger.read(lambda tx: tx.all("applied_migrations"))
     except Exception as error:
         ledger.close()
         if type(error).__name__ in NO_TABLES:

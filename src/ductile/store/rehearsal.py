@@ -40,11 +40,13 @@ class Rehearsal:
         self.stage = Stage.ACCEPT
         new = NewJob(PLUGIN, HEALTH, SubmittedBy.API)
         enqueue_job(tx, new, self._tx_config, id=self._id, now=self._now)
+        tx.write_rows()
         self.stage = Stage.SETTLE
         claimed = start_job(tx, self._policy, self._id, self._now)
         assert claimed is not None
         settlement = Settlement(claimed.job, (JobStatus.SUCCEEDED,), self._now, result="{}")
         settle(tx, settlement, self._tx_config, self._id)
+        tx.write_rows()
         raise RolledBack
 
 

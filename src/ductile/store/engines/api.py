@@ -147,6 +147,9 @@ class Tx(Protocol):
     def post(self, notice: StoredNotice, plugin: str | None) -> None:
         """As `append`, for a notice; with its id it becomes one of the effects."""
 
+    def write_rows(self) -> None:
+        """Write what was appended now, so that its error appears here."""
+
     def update_each(self, query: str, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """Run a query that changes the row with the `id` once per `rows`; returns the changed ids.
 

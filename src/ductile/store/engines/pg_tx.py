@@ -186,6 +186,9 @@ class InsertOnlyTx(_AppendedRows):
 
     one = run = insert = dicts = all
 
+    def write_rows(self) -> NoReturn:
+        raise NeedsConnection
+
     def update_each(self, query: str, rows: Sequence[Mapping[str, Any]]) -> NoReturn:  # noqa: ARG002
         raise NeedsConnection
 

@@ -77,6 +77,9 @@ class SqliteTx:
         id = self.insert("insert_notice", **notice.insert_values(plugin))
         self.effects.notices.append(notice._replace(id=id))
 
+    def write_rows(self) -> None:
+        """Nothing to do: `append` writes at once."""
+
     def update_each(self, query: str, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         return frozenset(row["id"] for row in rows if self.run(query, **row))
 
