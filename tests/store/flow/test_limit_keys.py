@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from ductile.core.flow.limits import NO_LIMITS, PluginLimits
 from ductile.model import Ending, Outcome
 from ductile.store.engines.api import Ledger
+from ductile.store.engines.pg_tx import lock_key
+from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.flow.limit_keys import BATCHES
 from ductile.store.jobs.cancel_requests import REQUESTED
+from ductile.store.jobs.claim import LOCK_RETRY
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.flow.harness import LimitedQueue, limited
+from tests.postgres import Server
+from tests.store.flow.harness import PLUGIN, LimitedQueue, limited
 
 Make = Callable[[PluginLimits], LimitedQueue]
 
@@ -143,3 +149,26 @@ def test_cancel_ends_the_older_jobs(make: Make) -> None:
     )
     q.end(running)
     assert q.take_ids(8) == [third]
+
+
+def test_plugin_that_another_node_checks_delays_no_other(
+    postgres: Server, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    ledger = PostgresLedger(postgres.database())
+    ledger.start()
+    q = LimitedQueue(ledger, clock, entropy, limited())
+    held, free = q.put("a"), q.put("a", plugin="other")
+    with psycopg.connect(ledger.url) as node:
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+        node.execute(lock, [lock_key("plugin", PLUGIN)])
+        # In a thread, so that a claim that waits for the lock fails the test.
+        with ThreadPoolExecutor() as pool:
+            claim = pool.submit(q.take_ids, 8)
+            try:
+                assert claim.result(5) == [free]
+            finally:
+                node.rollback()
+    openings = [effects.opens_at for effects in q.effects if effects.opens_at]
+    assert openings == [clock.now() + LOCK_RETRY], "it is tried again soon"
+    assert q.take_ids(8) == [held]
+    ledger.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import field
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import attrgetter
 
 import orjson
@@ -23,6 +23,8 @@ from ductile.store.jobs import read
 from ductile.store.tx_config import TxConfig
 
 MAX_SEQ = 2**63 - 1
+LOCK_RETRY = timedelta(seconds=0.05)
+"""When a plugin is tried again whose limits another node was checking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,11 @@ def _find_limited(
     tx: Tx, policy: ClaimPolicy, plugin: str, pauses: Pauses, now: datetime, *, has_closed: bool
 ) -> _Head | None:
     """The head of a plugin with limits per key, which are checked while no other node claims."""
-    tx.hold("plugin", plugin, wait=True)
+    # Without waiting: the lock is kept until the commit, and two nodes take those of several
+    # plugins in different orders.
+    if not tx.hold("plugin", plugin, wait=False):
+        tx.effects.add_opening(now + LOCK_RETRY)
+        return None
     limits = policy.tx_config.limits.get(plugin)
     gate = load_gate(tx, plugin, limits, now, closed=has_closed)
     conditions = policy.first_ready_values(plugin, pauses)
