@@ -157,4 +157,6 @@ def _end(tx: Tx, job_id: str, reason: str, now: datetime, tx_config: TxConfig) -
     # the job, and it may end in the same way again.
     seed = hashlib.blake2b(f"{job_id}{to_text(now)}".encode(), digest_size=6).hexdigest()
     ids = Ids(f"{job_id[:-12]}{seed}")
-    close.end_queued(tx, job, JobStatus.SKIPPED, reason, now, tx_config, ids)
+    # The later steps of a run do not follow, so that it must fail. The step can be retried.
+    status = JobStatus.SKIPPED if job.scope_id is None else JobStatus.DEAD
+    close.end_queued(tx, job, status, reason, now, tx_config, ids)
