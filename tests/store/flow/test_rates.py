@@ -75,6 +75,44 @@ def test_closing_holds_a_plugin_without_limits(make: Make) -> None:
     assert q.take_ids(8, 8) == ids[1:2]
 
 
+def test_faster_rate_holds_from_the_reload_on(make: Make) -> None:
+    q = make(rated(1, 3600))
+    ids = [q.put("a"), q.put("a"), q.put("a")]
+    assert q.take_ids(8) == ids[:1]
+    q.limits = rated(1, 10)
+    assert q.take_ids(8) == ids[1:2]
+    q.clock.advance(10)
+    assert q.take_ids(8) == ids[2:]
+
+
+def test_clock_that_is_set_back_holds_no_job(make: Make) -> None:
+    q = make(rated(1, 10))
+    ids = [q.put("a"), q.put("a"), q.put("a")]
+    assert q.take_ids(8) == ids[:1]
+    q.clock.advance(-3600)
+    assert q.take_ids(8) == ids[1:2]
+    q.clock.advance(10)
+    assert q.take_ids(8) == ids[2:]
+
+
+def test_closed_key_opens_if_the_clock_is_set_back_by_days(make: Make) -> None:
+    q = make(NO_LIMITS)
+    ids = [q.put("a"), q.put("a"), q.put("a")]
+    (one,) = q.take(1)
+
+    def close() -> None:
+        until = q.clock.now() + timedelta(seconds=30)
+        q.ledger.write(lambda tx: gate.close_key(tx, PLUGIN, one.job.id, until))
+
+    close()
+    q.clock.advance(-3 * 86_400)
+    assert q.take_ids(1) == ids[1:2]
+    close()
+    assert q.take_ids(8) == []
+    q.clock.advance(30)
+    assert q.take_ids(8) == ids[2:]
+
+
 def test_past_rates_are_deleted(make: Make) -> None:
     q = make(rated(1, 60))
     q.put("a")

@@ -12,6 +12,9 @@ from datetime import datetime, timedelta
 from ductile._fast_dataclass import dataclass
 from ductile.core.flow.keys import FlowKey
 
+CLOCK_TOLERANCE = timedelta(minutes=1)
+"""How far the clock of another node may be ahead."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -29,12 +32,19 @@ class Rate:
 
     def advance(self, used_until: datetime | None, now: datetime) -> datetime:
         """The time to store after a start now."""
-        start = now if used_until is None else max(used_until, now)
-        return start + self.interval
+        if used_until is None or self._is_impossible(used_until, now):
+            return now + self.interval
+        return max(used_until, now) + self.interval
 
-    def opens_at(self, used_until: datetime) -> datetime:
+    def opens_at(self, used_until: datetime, now: datetime) -> datetime:
         """From when the next start is allowed."""
+        if self._is_impossible(used_until, now):
+            return now
         return used_until - self.interval * (self.burst - 1)
+
+    def _is_impossible(self, used_until: datetime, now: datetime) -> bool:
+        """Whether the time was stored under a slower rate, or before the clock was set back."""
+        return used_until > now + self.interval * self.burst + CLOCK_TOLERANCE
 
     def describe(self) -> str:
         per = f"{self.per:g}s"

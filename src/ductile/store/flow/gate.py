@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, to_text
 from ductile.core.flow.limits import NO_LIMITS, PluginLimits, parse_limit_key
+from ductile.core.flow.rates import CLOCK_TOLERANCE
 from ductile.core.jobs.commands import INIT
 from ductile.store.engines.api import Tx
+
+LONGEST_CLOSED = timedelta(days=1) + CLOCK_TOLERANCE
+"""The longest `retry_after`. A later end is of a time before the clock was set back: it is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Gate:
         rate = self.limits.rate
         used = None if rate is None else self.used_until.get(parse_limit_key(limit_key).rate_key)
         if rate is not None and used is not None:
-            times.append(rate.opens_at(used))
+            times.append(rate.opens_at(used, self.now))
         latest = max(times, default=self.now)
         return latest if latest > self.now else None
 
@@ -68,7 +72,8 @@ def load_gate(
 def load_closed_keys(tx: Tx, now: datetime) -> dict[str, dict[str, datetime]]:
     """The closed limit keys per plugin, with their ends."""
     found: dict[str, dict[str, datetime]] = {}
-    for plugin, limit_key, until in tx.all("closed_keys", now=to_text(now)):
+    values = {"now": to_text(now), "latest": to_text(now + LONGEST_CLOSED)}
+    for plugin, limit_key, until in tx.all("closed_keys", **values):
         found.setdefault(plugin, {})[limit_key] = from_text(until)
     return found
 
@@ -87,7 +92,8 @@ def close_key(tx: Tx, plugin: str, job_id: str, until: datetime) -> None:
     """Start no further job with this job's limit key before `until`."""
     row = tx.one("limit_key_of", id=job_id)
     limit_key = row[0] if row else ""
-    tx.run("close_key", plugin=plugin, limit_key=limit_key, until=to_text(until))
+    latest = to_text(until + LONGEST_CLOSED)
+    tx.run("close_key", plugin=plugin, limit_key=limit_key, until=to_text(until), latest=latest)
     tx.effects.add_opening(until)
 
 
@@ -95,7 +101,7 @@ def delete_past(tx: Tx, now: datetime) -> None:
     """Delete the rows of rates and closed limit keys that hold nothing any more."""
     at = to_text(now)
     tx.run("delete_used_rates", now=at)
-    tx.run("delete_open_keys", now=at)
+    tx.run("delete_open_keys", now=at, latest=to_text(now + LONGEST_CLOSED))
 
 
 def has_past_rates(tx: Tx, now: datetime) -> bool:

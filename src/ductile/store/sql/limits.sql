@@ -39,16 +39,17 @@ SELECT 1 FROM rates WHERE used_until <= :now LIMIT 1;
 DELETE FROM rates WHERE used_until <= :now;
 
 -- name: closed_keys
-SELECT plugin, limit_key, until FROM closed_keys WHERE until > :now;
+SELECT plugin, limit_key, until FROM closed_keys
+WHERE until > :now AND until <= :latest;
 
 -- name: close_key
--- A later time wins.
+-- A later time wins, unless it is too late to be right.
 INSERT INTO closed_keys (plugin, limit_key, until) VALUES (:plugin, :limit_key, :until)
 ON CONFLICT (plugin, limit_key) DO UPDATE SET until = excluded.until
-WHERE closed_keys.until < excluded.until;
+WHERE closed_keys.until < excluded.until OR closed_keys.until > :latest;
 
 -- name: delete_open_keys
-DELETE FROM closed_keys WHERE until <= :now;
+DELETE FROM closed_keys WHERE until <= :now OR until > :latest;
 
 -- name: next_open_key
 SELECT min(until) FROM closed_keys;
