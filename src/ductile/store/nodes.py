@@ -13,6 +13,8 @@ import orjson
 from ductile._fast_dataclass import dataclass
 from ductile.store.engines.api import Tx
 
+RESTART_SECONDS = 60.0
+"""A node that has stopped and was seen within this time may be restarting."""
 _DOCUMENTS = ("labels", "plugins", "pipelines")
 
 
@@ -107,6 +109,14 @@ def list_nodes(tx: Tx) -> list[dict[str, Any]]:
         for name in _DOCUMENTS:
             row[name] = orjson.loads(row[name])
     return rows
+
+
+def list_present(tx: Tx) -> frozenset[str]:
+    """The names of the nodes that run, restart or are lost: all but those stopped for a minute.
+
+    A lost node stays until it is forgotten, because nobody knows in which state it is.
+    """
+    return frozenset(name for (name,) in tx.all("present_nodes", seconds=RESTART_SECONDS))
 
 
 def list_others_with_plugin(tx: Tx, plugin: str, boot: str) -> list[str]:

@@ -26,6 +26,13 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
         ("etl/nightly", "schedule:pipeline:etl/nightly", True),
         ("backup", "plugin:backup2", False),
         ("disk", "disk", True),
+        ("disk", "disk:node-a", True),
+        ("node-a", "disk:node-a", True),
+        ("node-b", "disk:node-a", False),
+        ("ledger", "part:node-a/ledger", True),
+        ("node-a", "part:node-a/ledger", True),
+        ("ledger", "part:ledger", True),
+        ("ledger", "part:node-a/loops", False),
     ],
 )
 def test_only_selects_by_name(pattern: str, subject: str, is_watched: bool) -> None:

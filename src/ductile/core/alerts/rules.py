@@ -12,6 +12,7 @@ from ductile.core.alerts.causes import Cause
 from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.disk_limit import DiskLimit
 from ductile.core.alerts.machine import AlertPolicy
+from ductile.core.alerts.node_subjects import list_names
 from ductile.core.jobs.limits import size
 
 EVERYTHING = "all"
@@ -50,8 +51,7 @@ class AlertRule:
 
     def has_name(self, subject: str) -> bool:
         """Whether `only` allows the subject: by its name, or by the plugin of a schedule."""
-        name = subject.partition(":")[2] or subject
-        return not self.only or matches(self.only, name)
+        return not self.only or any(matches(self.only, name) for name in list_names(subject))
 
     def group_of(self, cause: Cause) -> str:
         """The group of a failing subject."""

@@ -110,6 +110,7 @@ class AlertEvaluator:
                 failing=tuple(
                     (part.part, part.error) for part in self._list_failing() if part.critical
                 ),
+                node="" if gateway.ledger.engine == "sqlite" else gateway.node,
             )
         name = compiled.settings.service.name
         return AlertInputs(compiled.alert_rules, watched, name, now, with_levels)

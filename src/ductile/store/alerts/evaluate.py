@@ -165,7 +165,7 @@ class _Planner:
         lasting: list[Cause] | None,
     ) -> None:
         silenced = rule_row.is_silenced(self._now)
-        causes = self._merge(stored, events, lasting)
+        causes = self._merge(rule, stored, events, lasting)
         seen = causes.observe()
         done = step(stored.alert, seen, rule.policy, self._now, silenced=silenced)
         # After the end, what failed last stays: for the message, and to be shown.
@@ -178,7 +178,9 @@ class _Planner:
         if done.alert.state is AlertState.FIRING and not seen.is_failing:
             self._plan.has_more = True
 
-    def _merge(self, stored: AlertRow, events: list[Cause], lasting: list[Cause] | None) -> Causes:
+    def _merge(
+        self, rule: AlertRule, stored: AlertRow, events: list[Cause], lasting: list[Cause] | None
+    ) -> Causes:
         """What fails in the group now."""
         causes = stored.causes if stored.alert.state is not AlertState.OK else Causes()
         for cause in events:
@@ -186,6 +188,7 @@ class _Planner:
                 causes = self._add_event(causes, cause)
         if lasting is not None:
             # A breaker that has opened and closed since the last evaluation is reported as well.
+            lasting = [*lasting, *self._list_of_other_nodes(rule, causes)]
             known = {cause.key for cause in lasting}
             breakers = [one for one in events if one.condition is Condition.BREAKER_OPEN]
             causes = causes.update([*lasting, *(one for one in breakers if one.key not in known)])
@@ -199,6 +202,12 @@ class _Planner:
             if cause.condition in EVENTS and self._events.has_success(cause, cause.last_at)
         ]
         return causes.end(ended)
+
+    def _list_of_other_nodes(self, rule: AlertRule, causes: Causes) -> Iterator[Cause]:
+        for cause in causes.items:
+            is_watched = rule.watches(cause.condition, cause.subject)
+            if is_watched and self._levels.is_of_another_node(cause):
+                yield cause
 
     def _add_event(self, causes: Causes, cause: Cause) -> Causes:
         before = next((item for item in causes.items if item.key == cause.key), None)

@@ -10,10 +10,12 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.core.alerts.causes import Cause, make_cause
 from ductile.core.alerts.conditions import Condition
+from ductile.core.alerts.node_subjects import disk_subject, find_node, part_subject
 from ductile.core.alerts.rules import AlertRule
 from ductile.core.alerts.silence import Occurrence, find_missed, find_silence
 from ductile.core.jobs.limits import document
 from ductile.core.schedules.decide import Reason, Schedule
+from ductile.store import nodes
 from ductile.store.alerts.events import parse_breaker
 from ductile.store.alerts.rows import RuleRow
 from ductile.store.engines.api import Tx
@@ -39,6 +41,8 @@ class Watched:
     """Free and total bytes of the state directory's disk."""
     failing: tuple[tuple[str, str], ...] = ()
     """The critical parts of the gateway that fail, each with its error."""
+    node: str = ""
+    """The name of this node, whose disk and parts these are; empty for a gateway alone."""
 
 
 class Levels:
@@ -48,6 +52,7 @@ class Levels:
         self._tx, self._watched, self._now = tx, watched, now
         self._entries: dict[tuple[str, str], dict[str, Any]] | None = None
         self._pauses = load_pauses(tx, now)
+        self._nodes: frozenset[str] | None = None
 
     def read(self, rule: AlertRule, row: RuleRow) -> list[Cause]:
         """Everything that fails now by the lasting conditions of the rule."""
@@ -57,6 +62,15 @@ class Levels:
             for cause in READERS[condition](self, rule, row)
             if rule.has_name(cause.subject)
         ]
+
+    def is_of_another_node(self, cause: Cause) -> bool:
+        """Whether only another node can tell if the cause has ended."""
+        own, node = self._watched.node, find_node(cause)
+        if not own or node is None or node == own:
+            return False
+        if self._nodes is None:
+            self._nodes = nodes.list_present(self._tx)
+        return node in self._nodes
 
     def _breakers(self, _rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for row in self._tx.dicts("tripped_breakers", limit=MOST):
@@ -217,11 +231,13 @@ class Levels:
             free, total = disk
             share = f"{free * 100 // total}%" if total else "0%"
             text = f"{share} of the disk of the state directory is free"
-            yield make_cause(Condition.DISK_FREE, "disk", self._now, error=text)
+            subject = disk_subject(self._watched.node)
+            yield make_cause(Condition.DISK_FREE, subject, self._now, error=text)
 
     def _health(self, _rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         for part, error in self._watched.failing:
-            yield make_cause(Condition.HEALTH, f"part:{part}", self._now, error=error)
+            subject = part_subject(self._watched.node, part)
+            yield make_cause(Condition.HEALTH, subject, self._now, error=error)
 
     def _list_schedules(self, rule: AlertRule) -> Iterator[tuple[Schedule, dict[str, Any]]]:
         entries = self._read_entries()

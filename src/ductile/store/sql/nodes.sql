@@ -45,3 +45,6 @@ SELECT name, boot, version, config_hash, labels, plugins, pipelines, workers, wo
        (SELECT count(*) FROM job_queue
         WHERE job_queue.status = 'running' AND job_queue.owner = nodes.boot) AS jobs
 FROM nodes ORDER BY name;
+
+-- name: present_nodes
+SELECT name FROM nodes WHERE stopped_at IS NULL OR @seconds_since_seen@ < :seconds;
