@@ -76,7 +76,7 @@ def test_lost_or_restarting_node_keeps_its_alert(cluster: Nodes) -> None:
     "change",
     [
         "DELETE FROM nodes WHERE name = 'a'",
-        "UPDATE nodes SET seen_at = '2026-01-01T00:00:00.000000Z', stopped_at = '' WHERE name = 'a'",
+        "UPDATE nodes SET seen_at = '2026-01-01T00:00:00Z', stopped_at = '' WHERE name = 'a'",
     ],
     ids=["forgotten", "stopped"],
 )
