@@ -8,17 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from ductile.core.flow.limits import NO_LIMITS, PluginLimits
+from ductile.core.flow.limits import NO_LIMITS, Concurrency, OnFull, PluginLimits
+from ductile.core.flow.rates import Rate
 from ductile.model import Ending, Outcome
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.pg_tx import lock_key
 from ductile.store.engines.postgres import PostgresLedger
+from ductile.store.flow import limit_keys
 from ductile.store.flow.limit_keys import BATCHES
 from ductile.store.jobs.cancel_requests import REQUESTED
 from ductile.store.jobs.claim import LOCK_RETRY
 from tests.conftest import CountingEntropy, FakeClock
 from tests.postgres import Server
-from tests.store.flow.harness import PLUGIN, LimitedQueue, limited
+from tests.store.flow.harness import PLUGIN, LimitedQueue, key, limited
 
 Make = Callable[[PluginLimits], LimitedQueue]
 
@@ -129,6 +131,55 @@ def test_skip_ends_the_new_job_with_a_reason(make: Make) -> None:
     status, reason = q.status(ids[1])
     assert status == "skipped"
     assert reason == "1 of 1 jobs with the key 'a' are running (concurrency, on_full: skip)"
+
+
+def test_skip_ends_jobs_with_a_priority(make: Make) -> None:
+    q = make(limited(on_full="skip"))
+    first = q.put("a")
+    assert q.take_ids(8) == [first]
+    second, other = q.put("a", priority=600), q.put("b", priority=600)
+    assert q.take_ids(8) == [other]
+    assert q.status(second)[0] == "skipped"
+
+
+def test_skip_ends_jobs_that_a_rate_held(make: Make) -> None:
+    q = make(PluginLimits(Concurrency(1, key(), OnFull.SKIP), Rate(1, 10.0)))
+    ids = [q.put(account) for account in "xaa"]
+    assert q.take_ids(8) == ids[:1]
+    q.clock.advance(10)
+    assert q.take_ids(8) == ids[1:2]
+    assert q.status(ids[2])[0] == "skipped"
+
+
+def test_reload_from_queue_to_skip_ends_jobs_set_aside(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit_keys, "MOST_SKIPPED", 2)
+    q = make(limited())
+    ids = [q.put("a") for _ in range(4)]
+    assert q.take_ids(8) == ids[:1]
+    q.limits = limited(on_full="skip")
+    q.effects.clear()
+    assert q.take_ids(8) == []
+    assert [q.status(id)[0] for id in ids[1:]] == ["skipped", "skipped", "queued"]
+    assert any(effects.ready for effects in q.effects), "the next claim is due at once"
+    assert q.take_ids(8) == []
+    assert q.status(ids[3])[0] == "skipped"
+
+
+def test_reload_from_queue_to_cancel_lets_the_newest_job_win(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put("a"), q.put("a", priority=600), q.put("a")]
+    (running,) = q.take(8)
+    q.limits = limited(on_full="cancel")
+    for _ in range(3):
+        assert q.take_ids(8) == []
+    requested = [n for e in q.effects for n in e.notices if n.type == REQUESTED]
+    assert [notice.job_id for notice in requested] == [running.job.id]
+    waiting = [id for id in ids if q.status(id)[0] == "queued"]
+    assert waiting == ids[2:]
+    q.end(running)
+    assert q.take_ids(8) == ids[2:]
 
 
 def test_cancel_ends_the_older_jobs(make: Make) -> None:

@@ -16,7 +16,7 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
-from ductile.core.flow.limits import OnFull, parse_limit_key
+from ductile.core.flow.limits import Concurrency, OnFull, parse_limit_key
 from ductile.model import Cancellation, JobStatus
 from ductile.store.engines.api import Tx
 from ductile.store.flow.gate import Gate
@@ -28,6 +28,8 @@ BATCHES = (8, 64, 512, 512)
 usually free, and then more. A larger backlog that is met for the first time is set aside in
 several claims."""
 MOST_SUPERSEDED = 1000
+MOST_SKIPPED = 100
+"""How many jobs of a key that were set aside before one claim skips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,14 @@ def find_startable(
     """
     candidates = [_first_in_order(tx, gate, conditions, tx_config)]
     for limit_key, pipeline in tx.all("set_aside_limit_keys", plugin=plugin):
+        if pipeline in paused:
+            continue
+        values = {"limit_key": limit_key, "pipeline": pipeline, **conditions}
         # The command is not known yet; `init` jobs are never set aside.
-        if pipeline not in paused and not _is_held(tx, gate, limit_key, ""):
-            values = {"limit_key": limit_key, "pipeline": pipeline, **conditions}
-            row = tx.one("first_set_aside", **values)
+        if gate.is_full(limit_key, ""):
+            _end_set_aside(tx, gate, values, tx_config)
+        elif not _is_held(tx, gate, limit_key, ""):
+            row = tx.one("first_set_aside", limit=1, **values)
             candidates.append(None if row is None else QueuedJob(*row))
     return min((job for job in candidates if job is not None), key=_position, default=None)
 
@@ -111,42 +117,76 @@ def _set_aside(
         return
     full = [job for job in jobs if gate.is_full(job.limit_key, job.command)]
     if concurrency.on_full is OnFull.SKIP:
-        for job in full:
-            key = parse_limit_key(job.limit_key).concurrency_key
-            reason = (
-                f"{gate.running.get(key, 0)} of {concurrency.limit} jobs with the key {key!r} "
-                "are running (concurrency, on_full: skip)"
-            )
-            _end(tx, job.id, reason, gate.now, tx_config)
+        _skip(tx, full, gate, concurrency, tx_config)
     else:
         newest = {job.limit_key: job for job in full}
         for job in newest.values():
-            _displace_older(tx, job, gate, conditions, tx_config)
+            _displace_older(tx, job, _list_older(tx, job, conditions), gate, conditions, tx_config)
 
 
-def _displace_older(
-    tx: Tx, job: QueuedJob, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
-) -> None:
-    """Cancel the running jobs of the key, and skip its queued jobs before this one."""
-    loaded = read.load_job(tx, job.id)
-    if loaded is None:
+def _end_set_aside(tx: Tx, gate: Gate, values: Mapping[str, object], tx_config: TxConfig) -> None:
+    """Do what `on_full` says for jobs of a full key that were set aside for another reason.
+
+    They have a priority, or a rate held them, or `on_full` was `queue` then.
+    """
+    concurrency = gate.limits.concurrency
+    if concurrency is None or concurrency.on_full is OnFull.QUEUE:
         return
-    key = parse_limit_key(job.limit_key).concurrency_key
-    for limit_key, *columns in tx.all("running_with_limit_key", plugin=loaded.plugin):
-        if parse_limit_key(limit_key).concurrency_key == key:
-            running = read.parse_job(columns)
-            cancel_requests.request_cancel(tx, running, Cancellation.DISPLACED, gate.now)
-    older = tx.all(
+    if concurrency.on_full is OnFull.SKIP:
+        rows = tx.all("first_set_aside", limit=MOST_SKIPPED, **values)
+        _skip(tx, [QueuedJob(*row) for row in rows], gate, concurrency, tx_config)
+        # The rest is ended by the next claim, which must not wait for an event.
+        tx.effects.ready += len(rows) == MOST_SKIPPED
+    elif (row := tx.one("newest_set_aside", **values)) is not None:
+        job = QueuedJob(*row)
+        # A job that is alone has displaced the others before, or waits for the running ones.
+        if older := _list_older(tx, job, values):
+            _displace_older(tx, job, older, gate, values, tx_config)
+            tx.effects.ready += len(older) == MOST_SUPERSEDED
+
+
+def _skip(
+    tx: Tx, jobs: Sequence[QueuedJob], gate: Gate, concurrency: Concurrency, tx_config: TxConfig
+) -> None:
+    for job in jobs:
+        key = parse_limit_key(job.limit_key).concurrency_key
+        reason = (
+            f"{gate.running.get(key, 0)} of {concurrency.limit} jobs with the key {key!r} "
+            "are running (concurrency, on_full: skip)"
+        )
+        _end(tx, job.id, reason, gate.now, tx_config)
+
+
+def _list_older(tx: Tx, job: QueuedJob, conditions: Mapping[str, object]) -> list[str]:
+    """The ids of the queued jobs of the key before this one."""
+    rows = tx.all(
         "queued_with_limit_key",
-        plugin=loaded.plugin,
+        plugin=conditions["plugin"],
         limit_key=job.limit_key,
         before=job.seq,
         paused=conditions["paused"],
         limit=MOST_SUPERSEDED,
     )
-    for row in older:
+    return [read.parse_job(row).id for row in rows]
+
+
+def _displace_older(
+    tx: Tx,
+    job: QueuedJob,
+    older: Sequence[str],
+    gate: Gate,
+    conditions: Mapping[str, object],
+    tx_config: TxConfig,
+) -> None:
+    """Cancel the running jobs of the key, and skip its older queued jobs."""
+    key = parse_limit_key(job.limit_key).concurrency_key
+    for limit_key, *columns in tx.all("running_with_limit_key", plugin=conditions["plugin"]):
+        if parse_limit_key(limit_key).concurrency_key == key:
+            running = read.parse_job(columns)
+            cancel_requests.request_cancel(tx, running, Cancellation.DISPLACED, gate.now)
+    for job_id in older:
         reason = f"superseded by job {job.id} with the same key (concurrency, on_full: cancel)"
-        _end(tx, read.parse_job(row).id, reason, gate.now, tx_config)
+        _end(tx, job_id, reason, gate.now, tx_config)
 
 
 def _end(tx: Tx, job_id: str, reason: str, now: datetime, tx_config: TxConfig) -> None:

@@ -91,13 +91,21 @@ WITH RECURSIVE keys(limit_key) AS (
 SELECT limit_key, pipeline FROM found WHERE pipeline IS NOT NULL;
 
 -- name: first_set_aside
--- The first job set aside of a limit key and pipeline that may run, by its place in the queue.
+-- The first jobs set aside of a limit key and pipeline that may run, by their place in the queue.
 SELECT coalesce(j.place, j.seq), j.id, j.limit_key, j.command FROM job_queue j
 WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.pipeline = :pipeline
   AND j.status = 'queued'
   AND j.next_retry_at IS NULL AND j.set_aside = 1
 @may_run@
-ORDER BY coalesce(j.place, j.seq), j.seq LIMIT 1;
+ORDER BY coalesce(j.place, j.seq), j.seq LIMIT :limit;
+
+-- name: newest_set_aside
+SELECT j.seq, j.id, j.limit_key, j.command FROM job_queue j
+WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.pipeline = :pipeline
+  AND j.status = 'queued'
+  AND j.next_retry_at IS NULL AND j.set_aside = 1
+@may_run@
+ORDER BY j.seq DESC LIMIT 1;
 
 -- name: running_limit_keys
 SELECT limit_key, count(*) FROM job_queue
