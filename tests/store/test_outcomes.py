@@ -85,7 +85,8 @@ def test_later_summary_adds_new_attempts_and_forgets_old_hours(ledger: Ledger) -
     hourly, later = HourlyOutcomes(ledger), NOON + timedelta(hours=2, minutes=30)
     log_at(ledger, NOON - timedelta(hours=23), NOON - timedelta(seconds=30))
     assert sorted(counts(hourly.summarize(NOON))) == ["11", "13"]
-    log_at(ledger, NOON - timedelta(seconds=20), later)
+    # Committed nine minutes after its end.
+    log_at(ledger, NOON - timedelta(minutes=9), later)
     expected = {"11": {"echo": {"succeeded": 2}}, "14": {"echo": {"succeeded": 1}}}
     assert counts(hourly.summarize(later)) == expected
     assert counts(hourly.summarize(later)) == expected

@@ -14,8 +14,8 @@ from ductile.store.engines.api import Ledger
 
 HOURS = 24
 HOUR_DIGITS = len("2026-11-16T21")
-OPEN_FOR = timedelta(minutes=1)
-"""How long after its end an attempt may be committed, by this node or another."""
+AHEAD = timedelta(minutes=1)
+"""How far the clock of another node may be ahead."""
 
 
 def summarize_attempts(services: Services, window: timedelta) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def summarize_attempts(services: Services, window: timedelta) -> dict[str, Any]:
 class HourlyOutcomes:
     """The attempts that ended in each of the last 24 hours.
 
-    Each attempt is counted once: what ended more than `OPEN_FOR` ago is kept, and only the rest is
-    read again.
+    Each attempt is counted once: what ended more than `COMMIT_DELAY` ago is kept, and only the rest
+    is read again.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -53,10 +53,10 @@ class HourlyOutcomes:
         hours = [this_hour - timedelta(hours=n) for n in reversed(range(HOURS))]
         # A later start of the window than the last time forgets hours; it never adds one.
         with self._lock:
-            self._keep(max(hours[0], self._kept_until or hours[0]), now - OPEN_FOR)
+            self._keep(max(hours[0], self._kept_until or hours[0]), now - outcomes.COMMIT_DELAY)
             oldest = to_text(hours[0])[:HOUR_DIGITS]
             self._kept = Counter({key: n for key, n in self._kept.items() if key[0] >= oldest})
-            counts = self._kept + self._count(self._kept_until or hours[0], now + OPEN_FOR)
+            counts = self._kept + self._count(self._kept_until or hours[0], now + AHEAD)
         by_hour: dict[str, dict[str, dict[str, int]]] = {}
         for (hour, plugin, status), attempts in sorted(counts.items()):
             by_hour.setdefault(hour, {}).setdefault(plugin, {})[status] = attempts
