@@ -389,6 +389,33 @@ def test_old_queue_full_disk_and_bad_health(alerting: Alerting) -> None:
     assert {one.news for one in alerting.evaluate()} == {"resolved"}
 
 
+@pytest.mark.parametrize("priority", [5.0, 3600.0])
+def test_old_job_with_a_priority(alerting: Alerting, priority: float) -> None:
+    alerting.watch(rule(Condition.QUEUE_AGE, queue_age=600.0))
+    oldest = alerting.put("work", priority=priority).job_id
+    alerting.put("work")
+    assert alerting.evaluate(600) == []
+    assert [(one.group, one.news) for one in alerting.evaluate()] == [("plugin:work", "firing")]
+    [cause] = alerting.alert().causes.items
+    assert cause.job_id == oldest
+    while (claimed := alerting.take()) is not None:
+        alerting.end(claimed)
+    assert [one.news for one in alerting.evaluate()] == ["resolved"]
+
+
+def test_old_jobs_set_aside_count_unless_their_pipeline_is_paused(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.QUEUE_AGE, queue_age=600.0))
+    alerting.put("work")
+    execute(
+        alerting.ledger, "UPDATE job_queue SET set_aside = 1, limit_key = 'k', pipeline = 'nightly'"
+    )
+    assert [(one.group, one.news) for one in alerting.evaluate(700)] == [("plugin:work", "firing")]
+    now = alerting.clock.now()
+    pause = Pause(PauseKind.PIPELINE, "nightly", to_text(now), "me", None, None, None)
+    alerting.ledger.write(lambda tx: store_pause(tx, pause, now))
+    assert [one.news for one in alerting.evaluate()] == ["resolved"]
+
+
 def test_ended_authorization_and_dead_delivery(alerting: Alerting) -> None:
     alerting.watch(rule(Condition.AUTHORIZATION_ENDED, Condition.DELIVERY_DEAD))
     now = to_text(alerting.clock.now() + timedelta(seconds=1))

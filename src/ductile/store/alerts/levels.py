@@ -212,18 +212,22 @@ class Levels:
             )
 
     def _old_queues(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
-        for plugin, job_id, created_at in self._tx.all("oldest_unstarted"):
-            since = moment_of(created_at)
-            if self._pauses.holding(plugin, None) is not None:
-                continue
-            if since is not None and (self._now - since).total_seconds() > rule.queue_age:
-                yield make_cause(
-                    Condition.QUEUE_AGE,
-                    f"plugin:{plugin}",
-                    since,
-                    error="its oldest job has not started",
-                    job_id=job_id,
-                )
+        before = to_text(self._now - timedelta(seconds=rule.queue_age))
+        oldest: dict[str, tuple[datetime, str]] = {}
+        for query in ("oldest_unstarted", "oldest_unstarted_aside"):
+            for plugin, job_id, created_at, pipeline in self._tx.all(query, before=before):
+                since = moment_of(created_at)
+                if since is not None and self._pauses.holding(plugin, pipeline) is None:
+                    found = (since, job_id)
+                    oldest[plugin] = min(oldest.get(plugin, found), found)
+        for plugin, (since, job_id) in sorted(oldest.items()):
+            yield make_cause(
+                Condition.QUEUE_AGE,
+                f"plugin:{plugin}",
+                since,
+                error="its oldest job has not started",
+                job_id=job_id,
+            )
 
     def _full_disk(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         disk = self._watched.disk

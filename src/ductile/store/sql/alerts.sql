@@ -77,17 +77,22 @@ LEFT JOIN scopes s ON s.id = n.run_id
 WHERE n.rule = :rule ORDER BY n.created_at DESC, n.number DESC LIMIT :limit;
 
 -- name: undelivered_notifications
--- Messages whose job or run has failed, unless a later one of the same target has arrived.
+-- Messages whose job or run has failed, unless a later one of the same target has arrived. The
+-- newest that arrived is found once per target, not per message.
+WITH arrived(target, last_at) AS (
+  SELECT a.target, max(a.created_at) FROM alert_notifications a
+  LEFT JOIN job_queue k ON k.id = a.job_id LEFT JOIN scopes r ON r.id = a.run_id
+  WHERE a.created_at >= :since
+    AND (r.status = 'ended' OR (a.run_id IS NULL AND k.status = 'succeeded'))
+  GROUP BY a.target
+)
 SELECT n.rule, n.alert_group, n.target, n.job_id, n.run_id, n.created_at,
        coalesce(j.last_error, s.reason) AS error
 FROM alert_notifications n LEFT JOIN job_queue j ON j.id = n.job_id
-LEFT JOIN scopes s ON s.id = n.run_id
-WHERE n.created_at >= :since AND (s.status = 'failed' OR (n.run_id IS NULL AND j.status IN ('dead', 'failed')))
-  AND NOT EXISTS (
-    SELECT 1 FROM alert_notifications later LEFT JOIN job_queue k ON k.id = later.job_id
-    LEFT JOIN scopes r ON r.id = later.run_id
-    WHERE later.target = n.target AND later.created_at > n.created_at
-      AND (r.status = 'ended' OR (later.run_id IS NULL AND k.status = 'succeeded')))
+LEFT JOIN scopes s ON s.id = n.run_id LEFT JOIN arrived ON arrived.target = n.target
+WHERE n.created_at >= :since
+  AND (s.status = 'failed' OR (n.run_id IS NULL AND j.status IN ('dead', 'failed')))
+  AND (arrived.last_at IS NULL OR arrived.last_at <= n.created_at)
 ORDER BY n.created_at DESC LIMIT :limit;
 
 -- name: alert_events
@@ -214,10 +219,56 @@ WITH RECURSIVE ready(plugin) AS (
             AND plugin > ready.plugin)
   FROM ready WHERE ready.plugin IS NOT NULL
 )
-SELECT ready.plugin, j.id, j.created_at FROM ready JOIN job_queue j ON j.seq = (
+SELECT ready.plugin, j.id, j.created_at, NULL AS pipeline FROM ready JOIN job_queue j ON j.seq = (
   SELECT min(seq) FROM job_queue
   WHERE plugin = ready.plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
-    AND attempt = 1);
+    AND attempt = 1)
+WHERE j.created_at < :before;
+
+-- name: oldest_unstarted_aside
+-- The same for jobs set aside, which a priority or a limit does: as a claim reads them, the first of
+-- each limit key and pipeline by its place in the queue.
+WITH RECURSIVE plugins(plugin) AS (
+  SELECT (SELECT min(plugin) FROM job_queue
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
+  UNION ALL
+  SELECT (SELECT min(plugin) FROM job_queue
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
+            AND plugin > plugins.plugin)
+  FROM plugins WHERE plugins.plugin IS NOT NULL
+), keys(plugin, limit_key) AS (
+  SELECT plugins.plugin,
+         (SELECT min(limit_key) FROM job_queue j
+          WHERE j.plugin = plugins.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+            AND j.set_aside = 1)
+  FROM plugins WHERE plugins.plugin IS NOT NULL
+  UNION ALL
+  SELECT keys.plugin,
+         (SELECT min(limit_key) FROM job_queue j
+          WHERE j.plugin = keys.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+            AND j.set_aside = 1 AND j.limit_key > keys.limit_key)
+  FROM keys WHERE keys.limit_key IS NOT NULL
+), found(plugin, limit_key, pipeline) AS (
+  SELECT keys.plugin, keys.limit_key,
+         (SELECT min(pipeline) FROM job_queue j
+          WHERE j.plugin = keys.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+            AND j.set_aside = 1 AND j.limit_key = keys.limit_key)
+  FROM keys WHERE keys.limit_key IS NOT NULL
+  UNION ALL
+  SELECT found.plugin, found.limit_key,
+         (SELECT min(pipeline) FROM job_queue j
+          WHERE j.plugin = found.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
+            AND j.set_aside = 1 AND j.limit_key = found.limit_key
+            AND j.pipeline > found.pipeline)
+  FROM found WHERE found.pipeline IS NOT NULL
+)
+SELECT found.plugin, j.id, j.created_at, j.pipeline FROM found JOIN job_queue j ON j.seq = (
+  SELECT first.seq FROM job_queue first
+  WHERE first.plugin = found.plugin AND first.limit_key = found.limit_key
+    AND first.pipeline = found.pipeline AND first.status = 'queued'
+    AND first.next_retry_at IS NULL AND first.set_aside = 1 AND first.attempt = 1
+  ORDER BY coalesce(first.place, first.seq), first.seq LIMIT 1)
+WHERE j.created_at < :before;
 
 -- name: prune_notifications
 DELETE FROM alert_notifications WHERE (rule, alert_group, number) IN (
