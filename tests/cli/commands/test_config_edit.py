@@ -203,6 +203,9 @@ class TestSeal:
         assert read(sealed, ".checksums") == before
 
 
+ROUTE = {"from": "hello", "event_type": "said", "to": "hello", "debounce": None}
+
+
 class TestShow:
     def test_show_prints_durations_and_sizes_in_config_notation(self, sealed: CliRunner) -> None:
         assert "backoff_base: 30s\n" in sealed("config", "show", "plugin:hello").out
@@ -218,8 +221,8 @@ class TestShow:
     @pytest.mark.parametrize(
         ("entity", "value"),
         [
-            ("route:hello", {"from": "hello", "event_type": "said", "to": "hello"}),
-            ("route:*", [{"from": "hello", "event_type": "said", "to": "hello"}]),
+            ("route:hello", ROUTE),
+            ("route:*", [ROUTE]),
             ("plugins.hello.retry.max_attempts", 2),
             ("token:ci.scopes", ["jobs:ro"]),
             ("plugin:bad.enabled", True),
