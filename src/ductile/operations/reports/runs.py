@@ -112,7 +112,9 @@ def _read_documents(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
 def _queue_wait(jobs: KeyJobs | None) -> float | None:
     if jobs is None or jobs.first_started_at is None:
         return None
-    return _milliseconds(from_text(jobs.first_queued_at), from_text(jobs.first_started_at))
+    queued, started = from_text(jobs.first_queued_at), from_text(jobs.first_started_at)
+    # A claim that had begun before the job was committed may start it: its time is the earlier one.
+    return max(0.0, _milliseconds(queued, started))
 
 
 def _milliseconds(began: datetime, ended: datetime) -> float:
