@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile.runner import cgroup
+from ductile.runner import cgroup, isolation
 from ductile.runner.pool import RunnerPool
 from tests.waiting import process_state
 
@@ -191,3 +192,36 @@ def test_an_empty_cgroup_that_was_removed_is_created_again(cgroup_name):
     group.add(process.pid)
     group.kill()
     assert process.wait() == -signal.SIGKILL
+
+
+def test_a_prepared_child_has_its_own_group_signals_and_streams_only():
+    requests, answers, errors = os.pipe(), os.pipe(), os.pipe()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            streams = requests[0], answers[1], errors[1]
+            isolation.prepare_child(streams, isolation.handled_signals())
+            seen = {
+                "leads": os.getpgid(0) == os.getpid(),
+                "default": signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL,
+                "blocked": len(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+                "fds": [fd for fd in range(256) if _is_open(fd)],
+            }
+            os.write(1, json.dumps(seen).encode())
+        finally:
+            os._exit(0)
+    signal.signal(signal.SIGUSR1, before)
+    os.waitpid(pid, 0)
+    seen = json.loads(os.read(answers[0], 4096))
+    for fd in (*requests, *answers, *errors):
+        os.close(fd)
+    assert seen == {"leads": True, "default": True, "blocked": 0, "fds": [0, 1, 2]}
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True

@@ -145,7 +145,7 @@ def test_a_pending_signal_of_an_earlier_process_is_not_an_end(monkeypatch):
             ("/bin/sleep", "3600"), b"", b"", (60.0, 5.0, 1024, 1024, 1024, NO_ENTRY)
         ).frame(1)
     )
-    process = plugin_process.PluginProcess(request, {}, None)
+    process = plugin_process.PluginProcess(request, {}, None, plugin_process.Spawner())
     signals = iter([object(), None])
     monkeypatch.setattr(plugin_process.signal, "sigtimedwait", lambda *_: next(signals))
     try:

@@ -14,7 +14,10 @@ class GatewayGone(Exception):
 
 
 class SlotChannel:
-    """The gateway's socket, and a pipe that hangs up when the runner dies."""
+    """The gateway's socket, and a pipe that hangs up when the runner dies.
+
+    Without a pipe (-1), a slot outlives its runner until the gateway closes the socket.
+    """
 
     __slots__ = ("_buffered", "_poller", "_reader", "lifeline", "sock")
 
@@ -29,7 +32,8 @@ class SlotChannel:
 
     def register(self, poller: select.poll) -> None:
         poller.register(self.sock, select.POLLIN)
-        poller.register(self.lifeline, select.POLLIN)
+        if self.lifeline >= 0:
+            poller.register(self.lifeline, select.POLLIN)
 
     def receive_next(self) -> None:
         """Wait for data. As a rule it is there: the gateway sends the next launch ahead."""

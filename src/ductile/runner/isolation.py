@@ -1,14 +1,22 @@
-"""Protection of the gateway from the plugins that run with its user's rights."""
+"""Protection of the gateway from the plugins that run with its user's rights.
+
+Zygotes load this module with the Python of their plugin, which may be 3.9.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import sys
 from functools import cache
 
 _PR_SET_DUMPABLE = 4
 _OOM_STEP = 500
 _OOM_MAX = 1000
+
+Streams = tuple[int, int, int]
+"""The descriptors for stdin, stdout and stderr of a plugin."""
 
 
 def forbid_inspection() -> None:
@@ -16,8 +24,17 @@ def forbid_inspection() -> None:
 
     A fork inherits this; a program that is executed does not.
     """
+    _set_dumpable(0)
+
+
+def allow_inspection() -> None:
+    """Undo `forbid_inspection`, in a fork that becomes a plugin's process without an exec."""
+    _set_dumpable(1)
+
+
+def _set_dumpable(value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+    if libc.prctl(_PR_SET_DUMPABLE, value, 0, 0, 0):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
@@ -43,3 +60,43 @@ def set_oom_score(pid: int, score: bytes) -> None:
         pass
     finally:
         os.close(fd)
+
+
+# What the kernel's exec, or `posix_spawn`, does otherwise
+
+
+def handled_signals() -> tuple[int, ...]:
+    """The signals that this process does not handle by default."""
+    catchable = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    return tuple(
+        int(number) for number in catchable if signal.getsignal(number) is not signal.SIG_DFL
+    )
+
+
+def prepare_child(streams: Streams, handled: tuple[int, ...]) -> None:
+    """In a fork that is to run a plugin's code: become the leader of a new group, with default
+    signals, these streams and no other descriptor, and a memory that its user may inspect.
+
+    `handled` comes from `handled_signals`. Objects that own a descriptor from 3 must be gone.
+    """
+    os.setpgid(0, 0)
+    for number in handled:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+    _close_others()
+    allow_inspection()
+
+
+def _close_others() -> None:
+    if sys.version_info >= (3, 10):  # noqa: UP036
+        # One system call.
+        os.closerange(3, 2**31 - 1)
+        return
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass

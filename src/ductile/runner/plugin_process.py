@@ -50,6 +50,46 @@ class OutputPipe:
         return len(chunk) == _CHUNK
 
 
+class JobStarted(BaseException):
+    """Raised in a process that a slot has forked for a job: it leaves the slot's code."""
+
+    def __init__(self, streams: isolation.Streams) -> None:
+        super().__init__()
+        self.streams = streams
+
+
+class Spawner:
+    """How a slot starts the process of a job. A cold slot executes the plugin's program."""
+
+    def check(self, request: protocol.RunRequest, env: dict[bytes, bytes]) -> None:  # noqa: ARG002
+        """OSError where the program is not the one that is to run.
+
+        Called as late as possible: the file may be replaced while the launch waits.
+        """
+        if request.stat and protocol.encode_stat(os.stat(request.argv[-1])) != request.stat:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    def spawn(
+        self, request: protocol.RunRequest, env: dict[bytes, bytes], streams: isolation.Streams
+    ) -> int:
+        """The pid of the process, which leads a group of its own. OSError or ValueError if none
+        was started."""
+        stdin, stdout, stderr = streams
+        return os.posix_spawn(
+            request.argv[0],
+            request.argv,
+            env,
+            file_actions=(
+                (os.POSIX_SPAWN_DUP2, stdin, 0),
+                (os.POSIX_SPAWN_DUP2, stdout, 1),
+                (os.POSIX_SPAWN_DUP2, stderr, 2),
+            ),
+            setpgroup=0,
+            setsigdef=_RESTORED,
+            setsigmask=(),
+        )
+
+
 class PluginProcess:
     """The process that was spawned (the leader of its group), and our ends of its pipes."""
 
@@ -60,11 +100,10 @@ class PluginProcess:
         request: protocol.RunRequest,
         env: dict[bytes, bytes],
         started_flags: StartedFlags | None,
+        spawner: Spawner,
     ) -> None:
         """Raises OSError or ValueError, and leaves nothing open, where it cannot be spawned."""
-        # As late as possible: the file may be replaced while the launch waits.
-        if request.stat and protocol.encode_stat(os.stat(request.argv[-1])) != request.stat:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        spawner.check(request, env)
         pipes: list[int] = []
         try:
             for _ in range(3):
@@ -81,7 +120,7 @@ class PluginProcess:
                 # Without flags, recovery would take it for unstarted: it must not run.
                 assert started_flags is not None
                 started_flags[request.log_entry] = STARTED
-            self.pid = _spawn(request.argv, env, in_read, out_write, err_write)
+            self.pid = spawner.spawn(request, env, (in_read, out_write, err_write))
         except (OSError, ValueError):
             for fd in pipes:
                 os.close(fd)
@@ -168,19 +207,3 @@ class PluginProcess:
         os.close(self.stderr.fd)
         if self.stdin >= 0:
             self.close_stdin()
-
-
-def _spawn(argv: list[bytes], env: dict[bytes, bytes], stdin: int, stdout: int, stderr: int) -> int:
-    return os.posix_spawn(
-        argv[0],
-        argv,
-        env,
-        file_actions=(
-            (os.POSIX_SPAWN_DUP2, stdin, 0),
-            (os.POSIX_SPAWN_DUP2, stdout, 1),
-            (os.POSIX_SPAWN_DUP2, stderr, 2),
-        ),
-        setpgroup=0,
-        setsigdef=_RESTORED,
-        setsigmask=(),
-    )

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from struct import Struct
 
 RUN, CANCEL, RECALL = 1, 2, 3
 """What a frame to a slot asks for."""
 
-EXITED, LINGERED, TIMED_OUT, CANCELLED, NOT_SPAWNED, RECALLED, OUTPUT = range(7)
+EXITED, LINGERED, TIMED_OUT, CANCELLED, NOT_SPAWNED, RECALLED, OUTPUT, NOT_WARM = range(8)
 ENDINGS = ("exited", "lingered", "timed_out", "cancelled", "not_spawned")
 """`model.Ending` by the numbers above; the runner process does not import the model. A RECALLED
-launch did not start and has no ending; OUTPUT carries what a running one has written to stderr."""
+launch did not start and has no ending; OUTPUT carries what a running one has written to stderr;
+NOT_WARM, from a slot that starts nothing more, carries the reason in the place of stderr."""
 
 HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 """The flags of an answer."""
@@ -30,7 +32,9 @@ _ANSWER = Struct("<QQBBiidQQ")
 _RECEIVE = 64 * 1024
 _RECEIVE_LARGE = 1024 * 1024
 
-Buffer = bytes | bytearray | memoryview
+if sys.version_info >= (3, 10):  # noqa: UP036
+    # Only annotations use it, and Python 3.9, which has no such unions, does not evaluate those.
+    Buffer = bytes | bytearray | memoryview
 
 
 # To a slot
@@ -134,7 +138,7 @@ def decode_environment(encoded: bytes) -> dict[bytes, bytes]:
     if not encoded:
         return {}
     texts = iter(encoded.split(b"\0"))
-    return dict(zip(texts, texts, strict=True))
+    return dict(zip(texts, texts))  # noqa: B905 - also read by Python 3.9
 
 
 def frame_kind(frame: Buffer) -> int:

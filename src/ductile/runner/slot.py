@@ -16,7 +16,7 @@ import time
 
 from ductile.runner import protocol, reaper
 from ductile.runner.channel import GatewayGone, SlotChannel
-from ductile.runner.plugin_process import SIGCHLD_ONLY, OutputPipe, PluginProcess
+from ductile.runner.plugin_process import SIGCHLD_ONLY, OutputPipe, PluginProcess, Spawner
 from ductile.runner.started_flags import StartedFlags
 
 LINGER = 5.0
@@ -131,7 +131,13 @@ class LiveOutput:
         self._due = now + _LIVE_INTERVAL
 
 
-def serve(sock: socket.socket, lifeline: int, started_flags: StartedFlags | None) -> None:
+class NotWarm(Exception):
+    """A warm slot cannot start this launch, nor any other: the gateway starts it cold."""
+
+
+def serve(
+    sock: socket.socket, lifeline: int, started_flags: StartedFlags | None, spawner: Spawner
+) -> None:
     """Run what the gateway sends, until the gateway or the runner has ended.
 
     `started_flags` are for launches that have an entry in the started log.
@@ -153,7 +159,7 @@ def serve(sock: socket.socket, lifeline: int, started_flags: StartedFlags | None
                 request = protocol.RunRequest(frame)
                 if request.env != encoded_env:
                     env, encoded_env = protocol.decode_environment(request.env), request.env
-                process = _start(channel, request, env, started_flags)
+                process = _start(channel, request, env, started_flags, spawner)
                 if process is not None:
                     _run(channel, request, process)
                 # Nothing of a large job is kept while the slot is idle.
@@ -167,12 +173,18 @@ def _start(
     request: protocol.RunRequest,
     env: dict[bytes, bytes],
     started_flags: StartedFlags | None,
+    spawner: Spawner,
 ) -> PluginProcess | None:
     """The process; None, once answered, where it cannot be spawned or is cancelled first."""
     started = time.monotonic()
     while True:
         try:
-            return PluginProcess(request, env, started_flags)
+            return PluginProcess(request, env, started_flags, spawner)
+        except NotWarm as refusal:
+            reason = str(refusal).encode("utf-8", "replace")
+            answer = channel.sock, request.seq, protocol.NOT_WARM, None, 0, 0, 0.0, b"", reason
+            protocol.send_answer(*answer)
+            raise GatewayGone from None
         except ValueError:
             ending, code = protocol.NOT_SPAWNED, errno.EINVAL
         except OSError as error:

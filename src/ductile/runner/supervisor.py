@@ -18,6 +18,7 @@ import time
 from struct import Struct
 
 from ductile.runner import isolation, reaper, slot
+from ductile.runner.plugin_process import JobStarted, Spawner
 from ductile.runner.started_flags import StartedFlags, map_flags
 
 SLOT_REQUEST = Struct("<I")
@@ -30,8 +31,18 @@ _KILL_PATIENCE = 1.0
 
 
 class Supervisor:
-    def __init__(self, control: socket.socket, started_flags: StartedFlags | None) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        started_flags: StartedFlags | None,
+        spawner: Spawner | None = None,
+        *,
+        slots_outlive: bool = False,
+    ) -> None:
+        """With `slots_outlive`, slots run their jobs to the end if this process dies."""
         self._control, self._started_flags = control, started_flags
+        self._spawner = spawner or Spawner()
+        self._slots_outlive = slots_outlive
         self._slots: dict[int, tuple[int, int]] = {}
         """The pid and the pidfd of each slot's process, by the slot's number."""
         self._lifeline, self._lifeline_end = os.pipe2(os.O_CLOEXEC)
@@ -109,21 +120,26 @@ class Supervisor:
         return pid, theirs
 
     def _become_slot(self, sock: socket.socket, runner: int) -> None:
-        status = 1
+        """Does not return, except by `JobStarted` in a process that a slot has forked."""
         try:
             self._control.close()
             os.close(self._lifeline_end)
             for _, pidfd in self._slots.values():
                 os.close(pidfd)
-            slot.serve(sock, self._lifeline, self._started_flags)
+            lifeline = self._lifeline
+            if self._slots_outlive:
+                os.close(lifeline)
+                lifeline = -1
+            slot.serve(sock, lifeline, self._started_flags, self._spawner)
             if os.getppid() == runner:
                 # A stopped runner would outlive its gateway, and keep the instance lock.
                 reaper.send_signal(runner, signal.SIGCONT)
-            status = 0
-        finally:
-            if status:
-                sys.excepthook(*sys.exc_info())
-            os._exit(status)
+        except JobStarted:
+            raise
+        except BaseException:  # noqa: BLE001 - the fork of a runner must not become another
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
 
     def _wait_for(self, pidfds: list[int], seconds: float) -> None:
         """Wait until all of these processes have ended, or the time is up."""
@@ -159,6 +175,17 @@ def _do_nothing(*_: object) -> None:
 def main(control: int, started_log: int, lock: int) -> None:
     """Serve the gateway at the descriptor `control`, with flags in the file `started_log`, and keep
     the descriptor `lock` open to the end."""
+    prepare_process(control, started_log, lock)
+    supervisor = Supervisor(
+        socket.socket(fileno=control), map_flags(started_log) if started_log >= 0 else None
+    )
+    # Memory that the collector does not walk over stays shared with the slots.
+    gc.freeze()
+    supervisor.serve()
+
+
+def prepare_process(control: int, started_log: int, lock: int) -> None:
+    """Protect this process, which forks slots, from signals and from plugins."""
     _set_signal_handlers()
     for fd in (control, started_log, lock):
         if fd >= 0:
@@ -169,9 +196,3 @@ def main(control: int, started_log: int, lock: int) -> None:
     os.close(fd)
     reaper.become_subreaper()
     isolation.forbid_inspection()
-    supervisor = Supervisor(
-        socket.socket(fileno=control), map_flags(started_log) if started_log >= 0 else None
-    )
-    # Memory that the collector does not walk over stays shared with the slots.
-    gc.freeze()
-    supervisor.serve()
