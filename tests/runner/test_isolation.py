@@ -25,7 +25,9 @@ from ductile.runner.pool import RunnerPool
 isolation.forbid_inspection()
 plugin, name, *bystander = sys.argv[1:]
 if bystander:
-    os.posix_spawn("/bin/sleep", bystander, {})
+    # Without our output, whose end the test waits for.
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    os.posix_spawn("/bin/sleep", bystander, {}, file_actions=null)
 pool = RunnerPool(2, cgroup_name=name, owns_all_children=True)
 pool.start()
 env = {"PATH": os.environ["PATH"]}
@@ -98,11 +100,11 @@ def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(plugins, f
 
 def test_a_child_that_was_there_before_the_runner_is_spared(plugins, fifo):
     plugin = plugins.python(ESCAPES.format(fifo=fifo.path, order="str(slot), str(runner)"))
-    gateway = IsolatedGateway(plugin, bystander=("sleep", "60"))
+    gateway = IsolatedGateway(plugin, bystander=("sleep", "3600"))
     fifo.number()
     assert gateway.line() == "LOST"
     gateway.line()
-    # Asked while the gateway runs: whoever adopts the child afterwards may end it.
+    # Asked while the gateway runs: the process that adopts the child afterwards may end it.
     [bystander] = map(int, gateway.process.communicate("\n")[0].split())
     with contextlib.suppress(ProcessLookupError):
         os.kill(bystander, signal.SIGKILL)
