@@ -1,4 +1,4 @@
-"""Cron rules over every clock shift from 2020 to 2037, against a walk minute by minute.
+"""Cron rules over every clock shift from 2020 to 2026, against a walk minute by minute.
 
 The walk knows nothing of folds and gaps: it looks at what clocks show, one minute after the
 other, and applies docs/specification.md, "Schedules".
@@ -26,6 +26,7 @@ ZONES = (
 )
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 BEFORE, AFTER = 4 * HOUR, 28 * HOUR
 
 Match = Callable[[datetime], bool]
@@ -39,14 +40,14 @@ def shown(moment: datetime, zone: ZoneInfo) -> datetime:
 def shifts(zone_name: str) -> tuple[datetime, ...]:
     """The minute at which each shift takes effect."""
     zone, found = ZoneInfo(zone_name), []
-    moment, end = datetime(2020, 1, 1, tzinfo=UTC), datetime(2038, 1, 1, tzinfo=UTC)
+    moment, end = datetime(2020, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
     while moment < end:
-        if shown(moment + HOUR, zone) - shown(moment, zone) != HOUR:
+        if shown(moment + DAY, zone) - shown(moment, zone) != DAY:
             minute = moment
             while shown(minute + MINUTE, zone) - shown(minute, zone) == MINUTE:
                 minute += MINUTE
             found.append(minute + MINUTE)
-        moment += HOUR
+        moment += DAY
     return tuple(found)
 
 
@@ -93,10 +94,10 @@ EVERY_FOLD = [place for place in EVERY_SHIFT if place not in EVERY_GAP]
 
 def test_the_shifts_are_all_there() -> None:
     counts = {zone: len(shifts(zone)) for zone in ZONES}
-    assert counts["America/New_York"] == counts["Europe/London"] == 36
-    assert counts["Australia/Lord_Howe"] == 36
+    assert counts["America/New_York"] == counts["Europe/London"] == 14
+    assert counts["Australia/Lord_Howe"] == 14
     assert counts["Pacific/Apia"] == 3
-    assert counts["Africa/Casablanca"] >= 34
+    assert counts["Africa/Casablanca"] == 14
 
 
 def test_a_fixed_time_is_neither_lost_nor_doubled() -> None:
@@ -203,7 +204,7 @@ day_fields = st.one_of(
     day_fields,
     st.integers(0, int(BEFORE.total_seconds() * 2)),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 def test_from_any_moment_near_a_shift_the_next_fire_is_the_walks_next(
     place: tuple[str, datetime],
     minutes: tuple[str, set[int]],
