@@ -66,8 +66,8 @@ def nodes(path: Path) -> list[ast.AST]:
 def parse(path: Path) -> ast.AST:
     """The syntax tree, read as the oldest supported Python reads it.
 
-    Without garbage collection: CPython up to 3.11.7 raises a SystemError ("AST constructor recursion
-    depth mismatch") if a finalizer or another thread parses something meanwhile (gh-106905).
+    Without garbage collection: CPython up to 3.11.7 raises a SystemError ("AST constructor
+    recursion depth mismatch") if a finalizer parses something meanwhile (gh-106905).
     """
     gc.disable()
     try:
