@@ -56,7 +56,7 @@ def suggestions(kind: str, ctx: click.Context, incomplete: str) -> list[Completi
 def _named(kind: str, config: Path | None) -> Iterable[str]:
     from ductile.config import load
 
-    settings = load(config, environ=os.environ, seal=False).settings
+    settings = load(config, environ=os.environ, seal=False, secrets=False).settings
     if kind == "pipeline":
         return [pipeline.name for pipeline in settings.pipelines]
     if kind == "schedule":

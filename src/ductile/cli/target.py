@@ -36,8 +36,19 @@ class CommandTarget:
 
     @cached_property
     def loaded(self) -> Loaded:
-        """The configuration, verified; raises `ConfigError` with all its problems."""
-        loaded = load(self._config, environ=os.environ)
+        """The configuration, verified, with references to secrets that are kept elsewhere.
+
+        Raises `ConfigError` with all its problems.
+        """
+        return self._load(secrets=False)
+
+    @cached_property
+    def runnable(self) -> Loaded:
+        """As `loaded`, with all secrets, to run plugins and listeners with."""
+        return self._load(secrets=True)
+
+    def _load(self, *, secrets: bool) -> Loaded:
+        loaded = load(self._config, environ=os.environ, secrets=secrets)
         self._note(f"config: {loaded.settings.config_dir}")
         return loaded
 
@@ -90,7 +101,7 @@ class CommandTarget:
     def _open_in_process(self, stack: ExitStack, verbose: bool) -> JobRunner:
         from ductile.cli.in_process import open_runner
 
-        runner = stack.enter_context(open_runner(self.loaded, verbose=verbose))
+        runner = stack.enter_context(open_runner(self.runnable, verbose=verbose))
         self._note(f"no gateway is running; running jobs in this process, in {self.state_dir}")
         return runner
 

@@ -15,11 +15,12 @@ from ductile._fast_dataclass import dataclass
 from ductile.config import checksums
 from ductile.config.checksums import Seal
 from ductile.config.loader import dotenv
-from ductile.config.loader.expand import Expanded, expand
+from ductile.config.loader.expand import Expanded, ReferenceValues, expand
 from ductile.config.loader.files import Reader, absolute, is_directory
 from ductile.config.loader.include import Sources, gather
 from ductile.config.loader.nodes import Location, Locations, MappingNode, ScalarNode
 from ductile.config.loader.salvage import remove_invalid
+from ductile.config.loader.secret_sources import SecretSources
 from ductile.config.models.fields import RawScalar
 from ductile.config.models.service import StateSettings
 from ductile.config.models.settings import Settings
@@ -29,6 +30,7 @@ from ductile.config.redact import redact_problems
 from ductile.config.validate import validate_whole
 from ductile.errors import ConfigError, Problem, Severity, errors_of
 from ductile.errors import Path as KeyPath
+from ductile.model import Json
 
 FILE = "config.yaml"
 
@@ -44,11 +46,12 @@ class Loaded:
     files: Mapping[Path, str]
     """Every file that was read, with the BLAKE3 hash of its bytes."""
     secrets: frozenset[str]
-    """Values of eight or more characters that must not leave the process."""
+    """ReferenceValues of eight or more characters that must not leave the process."""
     seal: Seal | None
     """The `.checksums` that the files were compared with; discovery compares the plugins."""
     config_hash: str
-    """Hash of the effective settings, secrets included."""
+    """Hash of the effective settings: with secrets that are variables or written in the files, and
+    the references to those that are kept elsewhere."""
     locations: Locations
 
     def locate(self, path: KeyPath) -> tuple[str, int, int]:
@@ -88,6 +91,7 @@ def load(
     *,
     environ: Mapping[str, str],
     seal: bool = True,
+    secrets: bool = True,
     drafts: Mapping[Path, bytes] | None = None,
 ) -> Loaded:
     """Read, verify, expand and validate a configuration; raises `ConfigError`.
@@ -95,7 +99,9 @@ def load(
     Files are compared with the seal as they are read. If one that must be sealed differs, no
     variable is expanded and the other files are checked as they were written. `seal=False` skips
     the comparison, for a check before `config lock`. `drafts` replace the content of their files,
-    for a check before they are written.
+    for a check before they are written. `secrets=False` leaves references to files, credentials and
+    commands as they were written, for what does not run plugins: the operator who lists jobs need
+    not be allowed to read them.
     """
     config = find(path, environ)
     stored, problems = checksums.read(config.parent) if seal else (None, [])
@@ -105,12 +111,15 @@ def load(
     if config not in sources.reader.hashes or errors_of(differences):
         problems += [*differences, *_check_unexpanded(sources, environ)]
         raise ConfigError(_sort(errors_of(problems), sources.reader))
-    expanded = expand(sources.tree, sources.variables, read_variables(sources, environ, problems))
+    values = ReferenceValues(
+        read_variables(sources, environ, problems), SecretSources(sources.root, environ), secrets
+    )
+    expanded = expand(sources.tree, sources.variables, values)
     problems += expanded.problems
     problems += _compare(stored, sources, strict=_is_set(expanded, "strict_mode"))
     symlinks = {**(stored.symlinks if stored else {}), **sources.reader.symlinks}
     problems += _check_symlinks(symlinks, allowed=_is_set(expanded, "allow_symlinks"))
-    validator = _Validator(sources, expanded, environ)
+    validator = _Validator(sources, expanded, environ, secrets=secrets)
     settings, found = validator.validate(expanded.data, whole=not errors_of(problems))
     problems += found
     if errors_of(problems):
@@ -126,7 +135,7 @@ def load(
         files=sources.reader.hashes,
         secrets=settings.secrets,
         seal=stored,
-        config_hash=hash_settings(settings),
+        config_hash=_hash_as_written(settings, expanded),
         locations=validator.locations,
     )
     if errors:
@@ -140,7 +149,7 @@ def find_state(path: Path | None, *, environ: Mapping[str, str]) -> StateSetting
     None if it cannot be determined.
     """
     try:
-        return load(path, environ=environ, seal=False).settings.state
+        return load(path, environ=environ, seal=False, secrets=False).settings.state
     except InvalidConfig as invalid:
         is_affected = any("state" in (*p.path[:1], p.nearest) for p in invalid.problems)
         return None if is_affected or invalid.rest is None else invalid.rest.settings.state
@@ -151,7 +160,15 @@ def find_state(path: Path | None, *, environ: Mapping[str, str]) -> StateSetting
 class _Validator:
     """Validates expanded data, whole or without its invalid parts."""
 
-    def __init__(self, sources: Sources, expanded: Expanded, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        expanded: Expanded,
+        environ: Mapping[str, str],
+        *,
+        secrets: bool = True,
+    ) -> None:
+        self._secrets = secrets
         self.locations = Locations(expanded.locations, expanded.keys)
         self._sources = sources
         self._expanded = expanded
@@ -179,7 +196,13 @@ class _Validator:
             self.locations,
             strict=settings.service.strict_mode,
         )
-        return validate_whole(settings, scopes, self.locations)
+        return validate_whole(
+            settings,
+            scopes,
+            self.locations,
+            received=self._expanded.received,
+            secrets=self._secrets,
+        )
 
     def validate_rest(self, data: dict[str, Any], problems: list[Problem]) -> Settings | None:
         """The settings without the parts that have `problems`; more errors are added to them."""
@@ -209,11 +232,6 @@ def _check_unexpanded(sources: Sources, environ: Mapping[str, str]) -> list[Prob
     return redact_problems(problems, expanded.secrets.known.long_values)
 
 
-def hash_settings(settings: Settings) -> str:
-    """BLAKE3 of the effective settings, secrets included."""
-    return _hash_document(settings.model_dump(mode="json", by_alias=True))
-
-
 PER_NODE = (
     ("service", ("node", "labels", "max_workers")),
     ("state", ("path", "dir", "workspaces")),
@@ -224,13 +242,34 @@ PER_NODE = (
 
 
 def hash_shared_settings(settings: Settings) -> str:
-    """As `hash_settings`, of the settings that the nodes of one ledger have in common."""
+    """BLAKE3 of the settings that the nodes of one ledger have in common, secrets included."""
     document = settings.model_dump(mode="json", by_alias=True)
     for section, keys in PER_NODE:
         content = document.get(section)
         if isinstance(content, dict):
             document[section] = {key: item for key, item in content.items() if key not in keys}
     return _hash_document(document)
+
+
+def _hash_as_written(settings: Settings, expanded: Expanded) -> str:
+    """BLAKE3 of the settings with references to secrets that are kept elsewhere as written.
+
+    So it is the same for a process that may not read them, and after a rotation.
+    """
+    # A token's key occurs again as the secret of an endpoint that refers to the token.
+    by_value = {found: text for text, found in expanded.as_written.values()}
+
+    def restore(value: Json, path: KeyPath) -> Json:
+        if isinstance(value, dict):
+            return {key: restore(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [restore(item, (*path, index)) for index, item in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        return expanded.as_written.get(path, (by_value.get(value, value), ""))[0]
+
+    document = settings.model_dump(mode="json", by_alias=True)
+    return _hash_document({key: restore(item, (key,)) for key, item in document.items()})
 
 
 def _hash_document(document: dict[str, Any]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from ductile.config.loader.expand import ReceivedReferences
 from ductile.config.loader.nodes import Locations
+from ductile.config.loader.secrets import PUBLIC_VARIABLES
 from ductile.config.models.http import HEALTH, ApiTokenSettings, EndpointSettings, TokenSettings
 from ductile.config.models.plugin import PipelineScheduleSettings
 from ductile.config.models.relay import InstanceSettings, PeerSettings
@@ -23,9 +25,18 @@ Signed = TypeVar("Signed", EndpointSettings, InstanceSettings, PeerSettings)
 
 
 def validate_whole(
-    settings: Settings, scopes: Scopes, locations: Locations
+    settings: Settings,
+    scopes: Scopes,
+    locations: Locations,
+    *,
+    received: Iterable[ReceivedReferences],
+    secrets: bool,
 ) -> tuple[Settings, list[Problem]]:
-    """`settings` with scopes and referenced secrets filled in, and the problems found."""
+    """`settings` with scopes and referenced secrets filled in, and the problems found.
+
+    `received` are the references in what plugins receive; `secrets` is false if those that are kept
+    elsewhere were not read.
+    """
     checker = _Checker(locations)
     checker.check_api(settings)
     checker.check_ports(settings)
@@ -37,7 +48,9 @@ def validate_whole(
     resolved = checker.resolve_references(settings, scopes)
     checker.check_shared_keys(resolved)
     checker.check_scopes(resolved)
-    checker.check_secrets(resolved)
+    checker.check_allowed_secrets(settings, received)
+    if secrets:
+        checker.check_secrets(resolved)
     return resolved, [*checker.problems, *scopes.problems]
 
 
@@ -154,6 +167,23 @@ class _Checker:
                 self._report(path, "is an empty key, with which everyone can sign", allowed=allowed)
             elif len(key) < SHORTEST_SECRET <= len(endpoint.secret):
                 self._warn_short(path, f"a key of {len(key)} bytes")
+
+    def check_allowed_secrets(
+        self, settings: Settings, received: Iterable[ReceivedReferences]
+    ) -> None:
+        """Refuse references of a plugin's settings and steps that its `secrets` do not list."""
+        for found in received:
+            own = settings.plugins.get(found.plugin)
+            if own is None or own.secrets is None:
+                continue
+            for name in found.names:
+                if name not in own.secrets and name not in PUBLIC_VARIABLES:
+                    self._report(
+                        found.path,
+                        f"the plugin {found.plugin} may not receive ${{{name}}}; "
+                        f"add it to plugins.{found.plugin}.secrets, or remove it here",
+                        allowed=", ".join(own.secrets) or "no reference",
+                    )
 
     def _warn_short(self, path: Path, found: str) -> None:
         needed = f"use at least {SHORTEST_SECRET} random ones"

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-FORBIDDEN = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
-"""With these a plugin could report to systemd that the gateway is ready or alive."""
+from ductile.config.models.plugin import RESERVED_VARIABLES
+
 ALLOWED = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "SHELL"})
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -17,7 +17,7 @@ def plugin_environment(
     environ: Mapping[str, str], passthrough: Iterable[str], boot_marker: str
 ) -> dict[str, str]:
     """Allowed variables, those of `passthrough`, and `DUCTILE_BOOT`."""
-    names = (ALLOWED | set(passthrough)) - FORBIDDEN
+    names = (ALLOWED | set(passthrough)) - RESERVED_VARIABLES
     kept = {
         name: value for name, value in environ.items() if name in names or name.startswith("LC_")
     }

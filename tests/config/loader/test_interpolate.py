@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +11,12 @@ from hypothesis import strategies as st
 from ductile.config.loader.dotenv import parse
 from ductile.config.loader.interpolate import Variables, names_in
 from ductile.config.loader.nodes import Location, ScalarNode
+from ductile.config.loader.secret_sources import SecretSources
 from ductile.config.loader.yaml import compose
 from tests.config.conftest import ConfigDir, location, no_deadline, only
 
 HERE = Location("f", 1, 1)
+NO_SECRETS = SecretSources(Path("/nowhere"), {})
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
 DEFAULTS = st.none() | st.text(
     st.characters(exclude_characters="$}\r\n", codec="utf-8"), max_size=20
@@ -52,7 +56,7 @@ def test_value_never_changes_the_structure(reference: str, value: str) -> None:
     scalar = node.items["a"].value.items[0]  # type: ignore[union-attr,index]
     assert isinstance(scalar, ScalarNode)
     name = reference[2:-1].partition(":-")[0]
-    expansion = variables.expand(scalar, {name: value})
+    expansion = variables.expand(scalar, {name: value}, NO_SECRETS)
     default = reference[2:-1].partition(":-")[2]
     assert expansion.text == (value or default)
 
@@ -60,7 +64,7 @@ def test_value_never_changes_the_structure(reference: str, value: str) -> None:
 def expand(source: str, **values: str) -> str:
     variables = Variables()
     concealed, _ = variables.conceal(source, "f")
-    return variables.expand(ScalarNode(concealed, HERE), values).text
+    return variables.expand(ScalarNode(concealed, HERE), values, NO_SECRETS).text
 
 
 def test_default_replaces_unset_and_empty_variables() -> None:
@@ -83,7 +87,7 @@ def test_several_references_in_a_default() -> None:
 def test_only_references_that_are_used_must_be_set() -> None:
     variables = Variables()
     concealed, _ = variables.conceal("${A:-${B}} ${C:-${D}}", "f")
-    expansion = variables.expand(ScalarNode(concealed, HERE), {"A": "a"})
+    expansion = variables.expand(ScalarNode(concealed, HERE), {"A": "a"}, NO_SECRETS)
     assert (expansion.text, expansion.used, expansion.missing) == ("a ", (("A", "a"),), ("D",))
 
 

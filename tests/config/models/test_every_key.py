@@ -51,6 +51,8 @@ EVERY_KEY: dict[str, Any] = {
             "enabled": True,
             "uses": "q",
             "config": {"a": 1},
+            "env": {"A": "b"},
+            "secrets": ["A"],
             "schedule": {"every": "5m", "preferred_window": {"start": "06:00", "end": "07:00"}},
             "schedules": [
                 {

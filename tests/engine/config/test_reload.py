@@ -56,6 +56,35 @@ def test_a_changed_config_reaches_the_next_job(site: Site) -> None:
         assert site_run.run("echo")["result"]["result"] == 2
 
 
+def test_rotated_secret_reaches_the_next_job_after_a_reload(site: Site) -> None:
+    secret = site.folder / "token"
+    secret.write_text("first-secret-value\n")
+    read = (
+        PYTHON + "r = json.load(sys.stdin)\n"
+        "seen = [os.environ['TOKEN'], r['config']['v']]\n"
+        "print(json.dumps({'status': 'ok', 'result': [len(s) for s in seen]}))\n"
+    )
+    source = f"${{file:{secret}}}"
+    site.plugin("echo", read, config={"v": source})
+    site.settings["plugins"]["echo"]["env"] = {"TOKEN": f"x{source}"}
+    with site.running() as site_run:
+        assert site_run.run("echo")["result"]["result"] == [19, 18]
+        secret.write_text("second\n")
+        assert site_run.run("echo")["result"]["result"] == [19, 18]
+        reloaded(site, site_run)
+        assert site_run.run("echo")["result"]["result"] == [7, 6]
+
+
+def test_reload_without_a_secret_changes_nothing(site: Site) -> None:
+    secret = site.folder / "token"
+    secret.write_text("first-secret-value\n")
+    site.plugin("echo", ANSWER_CONFIG, config={"v": f"${{file:{secret}}}"})
+    with site.running() as site_run:
+        secret.unlink()
+        assert "there is no file" in refused(site, site_run)[0]
+        assert site_run.run("echo")["status"] == "succeeded"
+
+
 def test_a_job_that_runs_keeps_what_it_was_started_with(site: Site) -> None:
     gate = site.gate()
     script = (

@@ -67,7 +67,7 @@ def check(context: CommandContext, strict: bool) -> int:
 
     now = SystemClock().now()
     try:
-        checked = check_config(lambda: context.target.loaded, environ=os.environ, now=now)
+        checked = check_config(lambda: context.target.runnable, environ=os.environ, now=now)
     except ConfigError as error:
         # As in the Go program, for scripts that read the verdict from the JSON.
         error.details |= {"valid": False, "errors": error.details["problems"], "warnings": []}

@@ -15,7 +15,7 @@ from ductile.config.edit.paths import MISSING, get_at, resolve_path, set_at
 from ductile.config.edit.spans import TextSpan, parse_spans
 from ductile.config.edit.splice import Splicer
 from ductile.config.load import read_variables
-from ductile.config.loader.expand import expand
+from ductile.config.loader.expand import ReferenceValues, expand
 from ductile.config.loader.files import Source, replace
 from ductile.config.loader.include import Sources, gather_readable
 from ductile.config.loader.interpolate import RESERVED, Variables, names_in
@@ -28,6 +28,7 @@ from ductile.config.loader.nodes import (
     is_null,
     to_json,
 )
+from ductile.config.loader.secret_sources import SecretSources
 from ductile.config.loader.secrets import (
     KnownSecrets,
     hide_url_secrets,
@@ -108,11 +109,11 @@ class ConfigEditor:
         if get_at(self.document, path) is MISSING:
             return None
         problems: list[Problem] = []
-        expanded = expand(
-            self._sources.tree,
-            self._sources.variables,
-            read_variables(self._sources, environ, problems),
+        variables = read_variables(self._sources, environ, problems)
+        values = ReferenceValues(
+            variables, SecretSources(self.config.parent, environ), read_secrets=False
         )
+        expanded = expand(self._sources.tree, self._sources.variables, values)
         wrong = [p for p in expanded.problems if p.path[: len(path)] == path]
         if errors := errors_of((*problems, *wrong)):
             raise ConfigError(errors)

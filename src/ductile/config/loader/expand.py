@@ -1,4 +1,4 @@
-"""Expand the variables of the merged tree: values for the schema, locations, secrets."""
+"""Expand the references of the merged tree: values for the schema, locations, secrets."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ductile.config.loader.interpolate import Variables, warn_of_lookalike
+from ductile.config.loader.interpolate import Expansion, Variables, warn_of_lookalike
 from ductile.config.loader.nodes import Location, MappingNode, Node, ScalarNode, SequenceNode
+from ductile.config.loader.secret_sources import SecretSources, is_secret_source
 from ductile.config.loader.secrets import SecretCollector
 from ductile.config.loader.yaml import NotJson, type_of
 from ductile.config.models.fields import RawScalar
 from ductile.errors import Path, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedReferences:
+    """The references in a scalar that a plugin receives: in `config`, `env` or a step's `with`."""
+
+    path: Path
+    plugin: str
+    names: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -25,12 +35,30 @@ class Expanded:
     """Scalars that have a problem already, or whose variables were not looked up; the schema's
     errors about them are dropped."""
     problems: list[Problem] = field(default_factory=list)
+    received: list[ReceivedReferences] = field(default_factory=list)
+    as_written: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    """The text of each scalar that refers to a secret which is kept elsewhere: as it was written,
+    and expanded."""
 
 
-def expand(tree: MappingNode, variables: Variables, values: Mapping[str, str] | None) -> Expanded:
-    """Replace the variables in every scalar of `tree` by `values`; keys are never expanded.
+@dataclass(frozen=True, slots=True)
+class ReferenceValues:
+    """What references are replaced by."""
 
-    Without `values`, a scalar that refers to a variable is left as it was written.
+    variables: Mapping[str, str]
+    secrets: SecretSources
+    read_secrets: bool = True
+    """If false, scalars outside of `state` that refer to secrets are left as they were written."""
+
+
+_ALWAYS_READ = frozenset({"state", "database"})
+"""Sections that every command needs, whether it runs plugins or not."""
+
+
+def expand(tree: MappingNode, variables: Variables, values: ReferenceValues | None) -> Expanded:
+    """Replace the references in every scalar of `tree` by `values`; keys are never expanded.
+
+    Without `values`, a scalar that has a reference is left as it was written.
     """
     expander = _Expander(variables, values)
     expander.out.locations[()] = tree.location
@@ -39,8 +67,9 @@ def expand(tree: MappingNode, variables: Variables, values: Mapping[str, str] | 
 
 
 class _Expander:
-    def __init__(self, variables: Variables, values: Mapping[str, str] | None) -> None:
+    def __init__(self, variables: Variables, values: ReferenceValues | None) -> None:
         self.out = Expanded()
+        self._receiver: str | None = None
         self._variables = variables
         self._values = values
 
@@ -53,7 +82,10 @@ class _Expander:
                     here = (*path, key)
                     self.out.locations[here] = entry.location
                     self.out.keys[here] = entry.key
+                    outer = self._receiver
+                    self._receiver = outer or _find_receiver(node, here)
                     table[key] = self.walk(entry.value, here)
+                    self._receiver = outer
                 return table
             case SequenceNode():
                 for index, item in enumerate(node.items):
@@ -63,26 +95,29 @@ class _Expander:
                 return self._scalar(node, path)
 
     def _scalar(self, scalar: ScalarNode, path: Path) -> RawScalar | None:
+        names = self._variables.names_in(scalar.text)
+        if names and (plugin := self._receiver):
+            self.out.received.append(ReceivedReferences(path, plugin, names))
         if self._values is None and self._variables.conceals(scalar.text):
             self.out.broken.add(path)
-            text = self._variables.restore(scalar.text)
-            return RawScalar(text, text, scalar.location, secret=True)
-        expansion = self._variables.expand(scalar, self._values or {})
+            return self._keep_as_written(scalar)
+        sources = [name for name in names if is_secret_source(name)]
+        if sources and not self._reads(sources, scalar, path):
+            return self._keep_as_written(scalar)
+        values = self._values
+        expansion = (
+            self._variables.expand(scalar, values.variables, values.secrets)
+            if values
+            else Expansion(scalar.text)
+        )
+        self._report_failures(expansion, scalar, path)
         text = expansion.text
-        for name in dict.fromkeys(expansion.missing):
-            self._reject(
-                scalar,
-                path,
-                f"the variable {name} is not set; set it in the environment or an .env file, "
-                f"or write ${{{name}:-default}}",
-                None,
-            )
-        for name, content in expansion.used:
-            if not _is_text(content):
-                self._reject(scalar, path, f"the variable {name} is not UTF-8 text", "UTF-8")
+        if sources:
+            self.out.as_written[path] = (self._variables.restore(scalar.text), text)
         value: Any
         try:
-            value = type_of(scalar, text)
+            # A secret stays text, whatever it looks like: `0123` is a password, not a number.
+            value = text if sources else type_of(scalar, text)
         except NotJson as reason:
             value = reason
         except ValueError as error:
@@ -95,9 +130,46 @@ class _Expander:
             return None
         return RawScalar(text, value, scalar.location, secret)
 
+    def _reads(self, sources: list[str], scalar: ScalarNode, path: Path) -> bool:
+        """Whether the secrets of a scalar are read now; refuses those that can never be."""
+        if path[0] not in _ALWAYS_READ:
+            return self._values is not None and self._values.read_secrets
+        if any(name.startswith("command:") for name in sources):
+            message = "every command needs this setting, so it cannot be the output of one"
+            self._reject(scalar, path, message, "${NAME}, ${file:PATH} or ${credential:NAME}")
+            return False
+        return True
+
+    def _keep_as_written(self, scalar: ScalarNode) -> RawScalar:
+        text = self._variables.restore(scalar.text)
+        return RawScalar(text, text, scalar.location, secret=True)
+
+    def _report_failures(self, expansion: Expansion, scalar: ScalarNode, path: Path) -> None:
+        for name in dict.fromkeys(expansion.missing):
+            self._reject(
+                scalar,
+                path,
+                f"the variable {name} is not set; set it in the environment or an .env file, "
+                f"or write ${{{name}:-default}}",
+                None,
+            )
+        for name, reason in dict.fromkeys(expansion.unavailable):
+            self._reject(scalar, path, f"cannot read the secret ${{{name}}}: {reason}", None)
+        for name, content in expansion.used:
+            if not _is_text(content):
+                self._reject(scalar, path, f"the variable {name} is not UTF-8 text", "UTF-8")
+
     def _reject(self, scalar: ScalarNode, path: Path, message: str, allowed: str | None) -> None:
         self.out.broken.add(path)
         self.out.problems.append(scalar.location.problem(message, path=path, allowed=allowed))
+
+
+def _find_receiver(node: MappingNode, path: Path) -> str | None:
+    """The plugin that receives the value at `path`, which is an entry of `node`."""
+    if path[0] == "plugins" and len(path) == 3 and path[2] in ("config", "env"):
+        return str(path[1])
+    uses = node.get("uses") if path[0] == "pipelines" and path[-1] == "with" else None
+    return uses.text if isinstance(uses, ScalarNode) else None
 
 
 def _is_text(value: str) -> bool:

@@ -1,6 +1,7 @@
 """`${VAR}` and `${VAR:-default}`: hidden while YAML is parsed, expanded after the seal is verified.
 
-A default may contain references: `${A:-${B:-c}}`. `$${` writes a literal `${`.
+`${file:PATH}`, `${credential:NAME}` and `${command:PROGRAM ...}` are references to secrets that are
+kept elsewhere. A default may contain references: `${A:-${B:-c}}`. `$${` writes a literal `${`.
 
 Before parsing, each reference is replaced by a placeholder with the same number of characters,
 none of which is special in YAML. So `[${A}]` and `{token: ${T}}` parse, a value can never
@@ -14,11 +15,19 @@ from collections.abc import Mapping
 
 from ductile._fast_dataclass import dataclass
 from ductile.config.loader.nodes import Location, ScalarNode
+from ductile.config.loader.secret_sources import (
+    KINDS,
+    SecretSources,
+    UnavailableSecret,
+    is_secret_source,
+)
 from ductile.config.loader.yaml import locate_character
 from ductile.errors import Problem, Severity
 
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_SECRET_SOURCE = rf"(?:{'|'.join(KINDS)}):(?!-)(?:(?!:-)[^{{}}\r\n])+"
 _TOKEN = re.compile(
-    r"(?P<escape>\$\$\{)|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<end>:-|\})|(?P<close>\})|[\r\n]"
+    rf"(?P<escape>\$\$\{{)|\$\{{(?P<name>{_NAME}|{_SECRET_SOURCE})(?P<end>:-|\}})|(?P<close>\}})|[\r\n]"
 )
 MAX_NESTING = 50
 _LOOKALIKE = re.compile(r"\$\{(?!\s)(?:[^}\r\n]*\}|[A-Za-z_][A-Za-z0-9_]*:-)")
@@ -44,6 +53,7 @@ class Reference:
     start: int
     """Where it starts in its text."""
     name: str
+    """A variable, or `KIND:ARGUMENT` of a secret that is kept elsewhere."""
     default: tuple[str | Reference, ...] | None
 
 
@@ -101,11 +111,14 @@ def _split_default(text: str, reference: _OpenReference, end: int) -> tuple[str 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The expanded text of a scalar, and the variables in it with their values."""
+    """The expanded text of a scalar, and the references in it with their values."""
 
     text: str
     used: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()
+    """Variables that are not set."""
+    unavailable: tuple[tuple[str, str], ...] = ()
+    """Secrets that cannot be read, with the reason."""
 
 
 class Variables:
@@ -154,18 +167,35 @@ class Variables:
         """Whether `text` has a placeholder of a reference or of an escape."""
         return _ESCAPED in text or _PLACEHOLDER.search(text) is not None
 
-    def expand(self, scalar: ScalarNode, values: Mapping[str, str]) -> Expansion:
+    def names_in(self, text: str) -> tuple[str, ...]:
+        """The names of the references that `text` conceals, each once."""
+        return _names_of([self._reference(match) for match in _PLACEHOLDER.finditer(text)])
+
+    def expand(
+        self, scalar: ScalarNode, values: Mapping[str, str], secrets: SecretSources
+    ) -> Expansion:
         """The text of `scalar` with its references replaced; values are not expanded again.
 
-        A default is used if the variable is unset or empty, as in the shell.
+        A default is used if the variable is unset or empty, as in the shell, and if the file or
+        the credential does not exist or is empty.
         """
         if not self.conceals(scalar.text):
             return Expansion(scalar.text)
         used: list[tuple[str, str]] = []
         missing: list[str] = []
+        unavailable: list[tuple[str, str]] = []
 
         def value_of(reference: Reference) -> str:
-            value = values.get(reference.name)
+            value: str | UnavailableSecret | None
+            if is_secret_source(reference.name):
+                value = secrets.read(_unescape(reference.name, scalar.style))
+                if isinstance(value, UnavailableSecret):
+                    if not value.absent or reference.default is None:
+                        unavailable.append((reference.name, value.reason))
+                        return ""
+                    value = None
+            else:
+                value = values.get(reference.name)
             if reference.default is not None and not value:
                 return "".join(
                     _unescape(part, scalar.style) if isinstance(part, str) else value_of(part)
@@ -179,13 +209,17 @@ class Variables:
 
         text = scalar.text.replace(_ESCAPED, "${")
         text = _PLACEHOLDER.sub(lambda match: value_of(self._reference(match)), text)
-        return Expansion(text, tuple(used), tuple(missing))
+        return Expansion(text, tuple(used), tuple(missing), tuple(unavailable))
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The names of the variables that `text` refers to, each once."""
+    """The names of the references in `text`, each once."""
+    return _names_of(_find_references(text))
+
+
+def _names_of(references: list[Reference]) -> tuple[str, ...]:
     names: list[str] = []
-    left = _find_references(text)
+    left = list(references)
     while left:
         reference = left.pop(0)
         names.append(reference.name)
@@ -213,7 +247,7 @@ def warn_of_lookalike(text: str, location: Location, *, quote: bool) -> Problem 
         return location.problem(
             "this is not a valid variable reference and is left unchanged",
             found=match[0] if quote else None,
-            allowed="${NAME} or ${NAME:-default}",
+            allowed="${NAME}, ${NAME:-default}, or file:, credential: or command: instead of NAME",
             severity=Severity.WARNING,
         )
     return None

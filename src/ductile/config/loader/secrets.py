@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ductile._fast_dataclass import dataclass
+from ductile.config.loader.secret_sources import is_secret_source
 from ductile.config.models.service import POSTGRES
 from ductile.core.values.redact import (
     REDACTED,
@@ -34,7 +35,7 @@ _GIVEN = {"plugins": "config", "pipelines": "with"}
 """Sections with a part that is passed to plugins unchanged."""
 _KEYED_SECTIONS = frozenset({"concurrency", "rate", "debounce"})
 """Limits, whose `key` groups jobs and is not a secret."""
-_PUBLIC_VARIABLES = frozenset(
+PUBLIC_VARIABLES = frozenset(
     {
         *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR"),
         *("HOSTNAME", "PWD", "OLDPWD"),
@@ -121,14 +122,16 @@ class SecretCollector:
 
         `used` are its variables with their values.
         """
-        variables = [pair for pair in used if pair[0] not in _PUBLIC_VARIABLES]
+        variables = [pair for pair in used if pair[0] not in PUBLIC_VARIABLES]
         secret = is_secret(path) and not _is_name_table(path) and not _TEMPLATE.search(text)
         # A number in a nested key (a time, a count) would redact unrelated text.
         known = secret and (isinstance(value, str) or names_a_secret(_names(path)[-1]))
-        certain = {content for name, content in variables if names_a_secret(name)}
+        certain = {
+            content for name, content in variables if names_a_secret(name) or is_secret_source(name)
+        }
         certain |= _url_secrets(text)
         kept = {text} | _credentials(text, path) if known else set()
-        hidden = bool(kept)
+        hidden = bool(kept) or any(is_secret_source(name) for name, _ in variables)
         if known or _hides_variables(path):
             found = {content for _, content in variables}
             hidden = hidden or bool(found)
@@ -149,6 +152,8 @@ def is_secret(path: Path) -> bool:
         return True
     names = _names(path)
     given = _given_names(names)
+    if names[:1] == ["plugins"] and names[2:] == ["secrets"]:
+        return False  # Names of secrets, not their values.
     if not given and len(names) > 1 and names[-1] == "key" and names[-2] in _KEYED_SECTIONS:
         return False
     return any(map(names_a_secret, given or names[-1:]))
@@ -187,10 +192,10 @@ def _credentials(text: str, path: Path) -> set[str]:
 
 
 def _hides_variables(path: Path) -> bool:
-    """Whether every variable here is a secret: in a plugin's `config`, and in any `headers`."""
+    """Whether every variable here is a secret: in a plugin's `config`, its `env`, any `headers`."""
     names = _names(path)
-    in_config = names[:1] == ["plugins"] and names[2:3] == ["config"]
-    return in_config or any(name.lower() == "headers" for name in names)
+    is_given = names[:1] == ["plugins"] and names[2:3] in (["config"], ["env"])
+    return is_given or any(name.lower() == "headers" for name in names)
 
 
 def _given_names(names: list[str]) -> list[str]:

@@ -39,6 +39,9 @@ _WORDS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0}
 _RFC3339 = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII
 )
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+RESERVED_VARIABLES = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""With these a plugin could report to systemd that the gateway is ready or alive."""
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 """Within this range, windows, jitter and time zones cannot move a time out of range."""
 
@@ -289,6 +292,19 @@ class RateSettings(Section):
     )
 
 
+def _check_variable(value: Any) -> Any:
+    text = text_of(value, "the name of a variable")
+    if isinstance(text, str):
+        if not _VARIABLE.match(text):
+            refuse("is not the name of a variable", allowed="letters, digits and _")
+        if text.startswith("DUCTILE_") or text in RESERVED_VARIABLES:
+            refuse("is set by the gateway alone; choose another name")
+    return text
+
+
+VariableName = Annotated[str, BeforeValidator(_check_variable)]
+
+
 class PluginSettings(Section):
     enabled: Flag = Field(default=True, description="Load the plugin.")
     uses: Name | None = Field(
@@ -303,6 +319,18 @@ class PluginSettings(Section):
         default=(),
         description="Keys of `config` that are not secrets; elsewhere in it, a `${NAME}` is one.",
         examples=[["base_url"]],
+    )
+    env: Mapping[VariableName, Text] = Field(
+        default_factory=dict,
+        description="Environment variables of its processes, besides those of every plugin.",
+        examples=[{"AWS_PROFILE": "backup"}],
+        repr=False,
+    )
+    secrets: tuple[Name, ...] | None = Field(
+        default=None,
+        description="References that its `config`, its `env` and the `with` of its steps may "
+        "contain, without `${}`; default: all.",
+        examples=[["GITHUB_TOKEN", "file:/run/secrets/github"]],
     )
     schedules: tuple[ScheduleSettings, ...] = Field(
         default=(), description="When its commands run."

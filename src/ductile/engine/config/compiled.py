@@ -330,7 +330,7 @@ def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginP
         name=plugin.name,
         protocol=plugin.manifest.protocol,
         argv=plugin.argv,
-        env={**env, "DUCTILE_PLUGIN": plugin.name},
+        env={**env, **_own(settings, plugin.name).env, "DUCTILE_PLUGIN": plugin.name},
         commands=frozenset(command.name for command in plugin.manifest.commands),
         config=plugin.config_json,
         timeouts=_own(settings, plugin.name).timeouts,

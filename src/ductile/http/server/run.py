@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ductile.config import Loaded
+from ductile.config.models.plugin import RESERVED_VARIABLES
 from ductile.core.values.redact import Redactor
 from ductile.engine.control import ControlRequest
 from ductile.engine.gateway import Gateway
@@ -24,7 +25,6 @@ from ductile.http.server import fd_limits
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer, Listener, bind_local, bind_tcp
 from ductile.log import configure, logger
-from ductile.plugins.environment import FORBIDDEN
 from ductile.runner.isolation import forbid_inspection
 
 
@@ -42,7 +42,7 @@ def serve(
     gateway = Gateway(loaded, environ=environ, owns_process=True)
     notifier = Notifier.from_environment(environ, os.getpid())
     gateway.around_reload = notifier.reloading
-    for name in FORBIDDEN:
+    for name in RESERVED_VARIABLES:
         os.environ.pop(name, None)
     gateway.requests.handle_signals(
         {

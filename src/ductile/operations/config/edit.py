@@ -31,7 +31,7 @@ def get_setting(
         location = found.location._asdict()
         return {"path": dotted(found.path), "value": found.value, "default": False, **location}
     path = resolve_path(text, editor.document)
-    loaded, _ = discover_plugins(load(config, environ=environ, seal=False))
+    loaded, _ = discover_plugins(load(config, environ=environ, seal=False, secrets=False))
     value = get_at(redact_settings(loaded.settings), path)
     if value is MISSING:
         hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
@@ -45,7 +45,7 @@ def find_known_secrets(config: Path | None, environ: Mapping[str, str]) -> Known
     Without a valid part there are no marks, and secrets are recognized by their names alone.
     """
     try:
-        loaded = load(config, environ=environ, seal=False)
+        loaded = load(config, environ=environ, seal=False, secrets=False)
     except InvalidConfig as invalid:
         if invalid.rest is None:
             return KnownSecrets()
@@ -59,7 +59,9 @@ def check_edit(
     config: Path | None, edit: FileEdit, *, environ: Mapping[str, str], now: datetime
 ) -> list[Problem]:
     """Return the warnings of the edited configuration; raise `ConfigError` with its errors."""
-    loaded = load(config, environ=environ, seal=False, drafts={edit.file: edit.after})
+    loaded = load(
+        config, environ=environ, seal=False, secrets=False, drafts={edit.file: edit.after}
+    )
     compiled = build(loaded, boot_marker="", environ=environ)
     warnings = [*compiled.warnings, *compile_schedules.past(loaded, now)]
     if (

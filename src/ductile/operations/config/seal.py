@@ -36,7 +36,7 @@ def measure_files(path: Path, environ: Mapping[str, str]) -> NewSeal:
     problems: tuple[Problem, ...] = ()
     fingerprints: list[dict[str, Any]] = []
     try:
-        loaded = load(path, environ=environ, seal=False)
+        loaded = load(path, environ=environ, seal=False, secrets=False)
         plugins = build(loaded, boot_marker="", environ=environ).registry.plugins.values()
         fingerprints = [_fingerprint(plugin, loaded) for plugin in plugins]
     except ConfigError as error:
@@ -56,7 +56,7 @@ def seal_plugin(path: Path, name: str, environ: Mapping[str, str]) -> Seal | Non
     before, _ = checksums.read(path.parent)
     if not before.plugin_fingerprints:
         return None
-    loaded = load(path, environ=environ, seal=False)
+    loaded = load(path, environ=environ, seal=False, secrets=False)
     registry = build(loaded, boot_marker="", environ=environ).registry
     plugins = [p for p in registry.plugins.values() if p.manifest.name == name]
     if not plugins:

@@ -56,11 +56,11 @@ class DoctorContext:
     @cached_property
     def loaded(self) -> Loaded | None:
         try:
-            return load(self.config, environ=self.environ)
+            return load(self.config, environ=self.environ, secrets=False)
         except ConfigError as error:
             self.problems = list(error.problems)
         try:
-            loaded = load(self.config, environ=self.environ, seal=False)
+            loaded = load(self.config, environ=self.environ, seal=False, secrets=False)
         except ConfigError:
             return None
         self.unsealed = True

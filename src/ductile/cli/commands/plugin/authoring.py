@@ -196,7 +196,7 @@ def _prepare(
     from ductile.operations.dry_run import plugin as trial
 
     if not is_directory(context, target):
-        loaded = trial.with_plugin(context.target.loaded, target, config)
+        loaded = trial.with_plugin(context.target.runnable, target, config)
         compiled = compile_config(loaded)
         if target not in compiled.registry.plugins:
             raise _not_loaded(compiled, target)
@@ -208,7 +208,7 @@ def _prepare(
     if context.config is None:
         loaded = trial.unconfigured(directory, name, config or {})
     else:
-        loaded = trial.with_plugin(context.target.loaded, name, config, directory.parent)
+        loaded = trial.with_plugin(context.target.runnable, name, config, directory.parent)
     compiled = compile_config(loaded)
     if name not in compiled.registry.plugins:
         raise _not_loaded(compiled, name)

@@ -37,7 +37,7 @@ def start(context: CommandContext, node: str | None) -> int:
     # The objects made at start live on: collecting garbage would take a tenth of the start.
     gc.disable()
     try:
-        loaded = context.target.loaded
+        loaded = context.target.runnable
         from ductile.http.server.run import serve
 
         return serve(loaded, environ=os.environ, ready=_enable_gc)
