@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 import orjson
 from pydantic import ValidationError
@@ -197,7 +198,9 @@ def _known_names(
 ) -> dict[str, FieldInfo]:
     """Return the fields of a model, or of the model at a path in it, by their public names."""
     for part in path:
-        inner = model.model_fields[str(part)].annotation
+        annotation = model.model_fields[str(part)].annotation
+        # Of `Model | None`, the model.
+        inner = next(kind for kind in (*get_args(annotation), annotation) if kind is not NoneType)
         assert isinstance(inner, type)
         assert issubclass(inner, RequestModel)
         model = inner

@@ -15,6 +15,19 @@ JOBS_PER_COMMIT = 100
 """Jobs ended per transaction, so that other writers do not wait for all of them."""
 
 
+class CountChanged(DuctileError):
+    code = "count_changed"
+    http_status = 409
+
+
+def check_count(count: int, expected: int | None) -> None:
+    """Raise `CountChanged` if more or fewer match than the caller has seen."""
+    if expected is not None and count != expected:
+        raise CountChanged(
+            f"{count} match now, not {expected}; look at the preview again", count=count
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The jobs that match every filter that is set, at most `limit`; with `dry` only list them."""
@@ -27,9 +40,11 @@ class Selection:
     """Created before this time."""
     limit: int
     dry: bool
+    expected: int | None = None
+    """The count of the preview."""
 
     def find(self, tx: Tx, action: str) -> list[str]:
-        """The ids of the matching jobs to which `action` applies."""
+        """The ids of the matching jobs to which `action` applies; may raise `CountChanged`."""
         rows = tx.all(
             "jobs_for_bulk",
             action=action,
@@ -40,6 +55,7 @@ class Selection:
             before=self.before,
             limit=self.limit,
         )
+        check_count(len(rows), self.expected)
         return [row[0] for row in rows]
 
     def apply(self, found: Sequence[str], act: Callable[[str], object]) -> BulkResult:

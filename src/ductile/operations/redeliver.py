@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
-from ductile.store.engines.api import Tx
+from ductile.operations.bulk import check_count
+from ductile.store.engines.api import Tx, Work
 from ductile.store.outbox import deliveries
 
 DELIVERIES_PER_COMMIT = 200
@@ -23,21 +25,29 @@ class Redelivered:
 
 
 def redeliver(
-    gateway: Services, status: DeliveryStatus, since: str | None, limit: int, *, dry: bool
+    gateway: Services,
+    status: DeliveryStatus,
+    since: str | None,
+    limit: int,
+    *,
+    dry: bool,
+    expected: int | None = None,
+    around: Callable[[Work[list[int]]], Work[list[int]]] = lambda work: work,
 ) -> Redelivered:
     """Retry the deliveries in this status that were tried or created since then.
 
-    With `dry`, only return which they are.
+    With `dry`, only return which they are. `around` adds to each of the transactions. Raises
+    `CountChanged` if there are not as many as expected.
     """
     found = gateway.ledger.read(lambda tx: deliveries.list_ids(tx, status, since, limit + 1))
     ids, more = found[:limit], len(found) > limit
+    check_count(len(ids), expected)
     if dry:
         return Redelivered(ids, more)
     now, done = gateway.clock.now(), []
     for start in range(0, len(ids), DELIVERIES_PER_COMMIT):
-        done += gateway.ledger.write(
-            _RetryDeliveries(ids[start : start + DELIVERIES_PER_COMMIT], now)
-        )
+        batch = _RetryDeliveries(ids[start : start + DELIVERIES_PER_COMMIT], now)
+        done += gateway.ledger.write(around(batch))
     return Redelivered(done, more)
 
 

@@ -36,7 +36,7 @@ def test_an_invalid_scope_exits_2(cli: CliRunner) -> None:
 def test_comma_separated_scopes_are_refused_with_a_hint(cli: CliRunner) -> None:
     refused = cli("token", "create", "ci", "--scope", "agents:rw,jobs:ro")
     assert (refused.code, refused.out) == (2, "")
-    assert "--scope agents:rw --scope jobs:ro" in refused.err
+    assert "--scopes agents:rw,jobs:ro" in refused.err
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
@@ -51,3 +51,27 @@ def test_a_scope_of_an_unknown_plugin_gives_a_warning(
     ]
     for scope in ("hello:rw", "*", "read:jobs", "plugin:rw"):
         assert "warning" not in cli("token", "create", f"t{scope}", "--scope", scope).err
+
+
+def test_lease_shows_what_is_left_and_what_it_did(cli: CliRunner) -> None:
+    limits = ("--expires", "2h", "--scopes", "hello:rw,jobs:ro", "--budget", "runs=20,retries=5")
+    created = cli("token", "create", "--for", "agent", *limits, "--json").json
+    assert (created["lease"], created["scopes"]) == (True, ["hello:rw", "jobs:ro"])
+    assert "runs 20/20 retries 5/5" in cli("token", "list").out
+    assert cli("audit", "--token", "agent", "--json").json["entries"] == []
+    assert cli("audit", "--token", "agent", "--actor", "user:me").code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--scope", "jobs:ro"),
+        ("a", "--for", "b", "--scope", "jobs:ro"),
+        ("a",),
+        ("a", "--scope", "jobs:ro", "--budget", "runs"),
+        ("a", "--scope", "jobs:ro", "--budget", "jobs=3"),
+        ("--for", "a", "--scope", "jobs:ro"),
+    ],
+)
+def test_incomplete_token_or_lease_exits_2(cli: CliRunner, words: tuple[str, ...]) -> None:
+    assert cli("token", "create", *words).code == 2

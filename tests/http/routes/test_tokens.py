@@ -177,3 +177,79 @@ def test_expired_token_is_rotated_only_with_a_new_expiry(api: ApiHarness) -> Non
     assert dry.status == 409
     renewed = api.ask("POST", "/token/over/rotate", {"expires_in": "1h"}).json["token"]
     assert api.ask("GET", "/jobs", token=renewed).status == 200
+
+
+def test_old_secret_works_until_the_overlap_ends(api: ApiHarness) -> None:
+    old = create(api, "gradual", "jobs:ro")
+    new = api.ask("POST", "/token/gradual/rotate", {"overlap": "1h"}).json["token"]
+    assert [api.ask("GET", "/jobs", token=token).status for token in (old, new)] == [200, 200]
+    newer = api.ask("POST", "/token/gradual/rotate").json["token"]
+    statuses = [api.ask("GET", "/jobs", token=token).status for token in (old, new, newer)]
+    assert statuses == [401, 401, 200]
+    refused = api.ask("POST", "/token/gradual/rotate", {"overlap": "never"})
+    assert (refused.status, "overlap" in refused.json["error"]) == (400, True)
+
+
+def lease(api: ApiHarness, name: str, *scopes: str, **limits: int) -> str:
+    body = {"name": name, "scopes": list(scopes), "expires_in": "1h", "budget": limits}
+    answer = api.ask("POST", "/tokens", body)
+    assert answer.status == 201, answer.raw
+    token: str = answer.json["token"]
+    return token
+
+
+def left(api: ApiHarness, name: str) -> tuple[int | None, int | None]:
+    [row] = [t for t in api.ask("GET", "/tokens").json["tokens"] if t["name"] == name]
+    return row["budget"]["runs"]["left"], row["budget"]["retries"]["left"]
+
+
+def test_lease_ends_by_use_and_its_runs_are_recorded(api: ApiHarness) -> None:
+    token = lease(api, "agent", "echo:rw", "jobs:ro", runs=2)
+    first = api.ask("POST", "/plugin/echo/poll", {}, token=token)
+    assert (first.status, left(api, "agent")) == (202, (1, None))
+    key = {"Idempotency-Key": "once"}
+    for _ in range(2):
+        assert api.ask("POST", "/plugin/echo/poll", {}, token=token, headers=key).status == 202
+    assert left(api, "agent") == (0, None)
+    before = len(api.ask("GET", "/jobs").json["jobs"])
+    refused = api.ask("POST", "/plugin/echo/poll", {}, token=token)
+    assert (refused.status, refused.slug, refused.json["left"]) == (403, "budget_spent", 0)
+    assert len(api.ask("GET", "/jobs").json["jobs"]) == before
+    assert api.ask("GET", "/jobs", token=token).status == 200
+    entries = api.ask("GET", "/audit?actor=token:agent").json["entries"]
+    assert [row["action"] for row in entries] == ["plugin.run"] * 2
+    assert entries[-1]["details"]["job_id"] == first.json["job_id"]
+
+
+def test_bulk_retry_that_exceeds_the_budget_changes_nothing(api: ApiHarness) -> None:
+    token = lease(api, "retrier", "jobs:rw", retries=1)
+    ids = [
+        api.ask("POST", "/plugin/echo/peek", {"payload": {"n": n}}).json["job_id"] for n in range(2)
+    ]
+    for id in ids:
+        assert api.ask("POST", f"/job/{id}/cancel").status == 202
+    body = {"filter": {"command": "peek", "status": "dead"}}
+    planned = api.ask("POST", "/jobs/retry", {**body, "dry_run": True}, token=token)
+    assert planned.json["count"] == 2
+    refused = api.ask("POST", "/jobs/retry", body, token=token)
+    assert (refused.slug, left(api, "retrier")) == ("budget_spent", (None, 1))
+    assert {api.ask("GET", f"/job/{id}").json["status"] for id in ids} == {"dead"}
+    changed = api.ask("POST", "/jobs/retry", {**body, "expected": 1})
+    assert (changed.status, changed.slug, changed.json["count"]) == (409, "count_changed", 2)
+    assert api.ask("POST", f"/job/{ids[0]}/retry", token=token).status == 202
+    assert left(api, "retrier") == (None, 0)
+    assert api.ask("POST", f"/job/{ids[1]}/retry", token=token).slug == "budget_spent"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"scopes": ["*"], "budget": {"runs": 1}},
+        {"budget": {}},
+        {"budget": {"runs": -1}},
+        {"budget": {"jobs": 1}},
+        {"lease": True},
+    ],
+)
+def test_invalid_lease_is_refused(api: ApiHarness, more: dict[str, object]) -> None:
+    assert api.ask("POST", "/tokens", {"name": "x", "scopes": ["jobs:ro"], **more}).status == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -76,3 +77,91 @@ def test_only_expired_and_revoked_tokens_are_pruned(ledger: Ledger, clock: FakeC
     before = to_text(clock.now())
     assert ledger.write(lambda tx: tx.run("prune_tokens", before=before, limit=10)) == 1
     assert [row["name"] for row in ledger.read(tokens.list_tokens)] == ["lasting"]
+
+
+def test_old_secret_is_valid_until_the_end_of_the_overlap(ledger: Ledger, clock: FakeClock) -> None:
+    make(ledger, clock.now(), end=clock.now() + timedelta(seconds=30))
+
+    def rotate(hash: str, seconds: float | None) -> None:
+        until = None if seconds is None else clock.now() + timedelta(seconds=seconds)
+        ledger.write(
+            lambda tx: tokens.rotate_token(
+                tx, "a", hash=hash, expires_at=None, now=clock.now(), old_until=until
+            )
+        )
+
+    def valid() -> list[str]:
+        return [token.hash for token in ledger.read(lambda tx: tokens.list_valid(tx, clock.now()))]
+
+    rotate("h2", 60)
+    assert valid() == ["h2", "h1"]
+    # The old secret ends with the token, although the overlap is longer.
+    assert {t.expires_at for t in ledger.read(lambda tx: tokens.list_valid(tx, clock.now()))} == {
+        to_text(clock.now() + timedelta(seconds=30))
+    }
+    rotate("h3", 10)
+    assert valid() == ["h3", "h2"]
+    clock.advance(10)
+    assert valid() == ["h3"]
+    rotate("h4", None)
+    assert valid() == ["h4"]
+    ledger.write(lambda tx: tokens.revoke_token(tx, "a", clock.now()))
+    assert valid() == []
+
+
+def make_lease(ledger: Ledger, clock: FakeClock, **limits: int) -> None:
+    ledger.write(
+        lambda tx: tokens.create_token(
+            tx,
+            id="1",
+            name="agent",
+            hash="h1",
+            scopes=["jobs:rw"],
+            expires_at=clock.now() + timedelta(hours=1),
+            now=clock.now(),
+            budget=tokens.Budget(**limits),
+        )
+    )
+
+
+def spend(ledger: Ledger, clock: FakeClock, what: tokens.Spending, count: int) -> None:
+    ledger.write(lambda tx: tokens.spend(tx, "1", what, count, clock.now()))
+
+
+def test_budget_ends_at_zero_and_is_not_overdrawn(ledger: Ledger, clock: FakeClock) -> None:
+    make_lease(ledger, clock, runs=3)
+    spend(ledger, clock, tokens.Spending.RUNS, 2)
+    with pytest.raises(tokens.BudgetSpent, match="has 1 of its runs left"):
+        spend(ledger, clock, tokens.Spending.RUNS, 2)
+    spend(ledger, clock, tokens.Spending.RUNS, 1)
+    with pytest.raises(tokens.BudgetSpent, match="has 0 of its runs left"):
+        spend(ledger, clock, tokens.Spending.RUNS, 1)
+    spend(ledger, clock, tokens.Spending.RUNS, 0)
+    spend(ledger, clock, tokens.Spending.RETRIES, 1000)  # Not limited.
+    [token] = ledger.read(tokens.list_tokens)
+    assert token["lease"] is True
+    assert token["budget"] == {
+        "runs": {"limit": 3, "left": 0},
+        "retries": {"limit": None, "left": None},
+    }
+
+
+def test_revoked_or_expired_lease_cannot_spend(ledger: Ledger, clock: FakeClock) -> None:
+    make_lease(ledger, clock, runs=3)
+    clock.advance(3600)
+    with pytest.raises(tokens.BudgetSpent):
+        spend(ledger, clock, tokens.Spending.RUNS, 1)
+
+
+def test_concurrent_spenders_never_exceed_the_budget(ledger: Ledger, clock: FakeClock) -> None:
+    make_lease(ledger, clock, retries=20)
+
+    def try_once(_: int) -> bool:
+        try:
+            spend(ledger, clock, tokens.Spending.RETRIES, 1)
+        except tokens.BudgetSpent:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(try_once, range(40))) == 20

@@ -11,6 +11,8 @@ from ductile.cli.client import path_to
 from ductile.cli.command import CommandContext, Noun
 from ductile.errors import UsageError
 
+LIMITS = ("runs", "retries")
+
 token = Noun("token", "Create, list, rotate and revoke API tokens.")
 
 _expires = click.option(
@@ -19,39 +21,78 @@ _expires = click.option(
 
 
 @token.write("create")
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--for", "holder", metavar="NAME", help="Create a lease: every run is recorded.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
-    required=True,
     help="Scope, such as '*', jobs:ro or my-plugin:rw. Repeatable.",
+)
+@click.option("--scopes", "scope_list", metavar="LIST", help="Scopes, separated by commas.")
+@click.option(
+    "--budget", metavar="LIMITS", help="How often it may act, such as runs=20,retries=50."
 )
 @_expires
 def create(
-    context: CommandContext, name: str, scopes: tuple[str, ...], expires: str | None
+    context: CommandContext,
+    name: str | None,
+    holder: str | None,
+    scopes: tuple[str, ...],
+    scope_list: str | None,
+    budget: str | None,
+    expires: str | None,
 ) -> None:
-    """Create an API token, and show it once."""
-    for scope in scopes:
-        if "," in scope:
-            apart = " ".join(f"--scope {part.strip()}" for part in scope.split(","))
-            raise UsageError(f"{scope!r} is not a valid scope; repeat the option: {apart}")
-    body = {"name": name, "scopes": list(scopes), "expires_in": expires}
+    """Create an API token, and show it once.
+
+    A lease is for an agent. It ends by itself (--expires) and by use (--budget), and what it did is
+    listed by: ductile audit --token NAME
+    """
+    if (name is None) is (holder is None):
+        raise UsageError("give the name of the token: NAME, or --for NAME for a lease")
+    body: dict[str, Any] = {"name": name or holder, "scopes": _parse_scopes(scopes, scope_list)}
+    body["expires_in"] = expires
+    if holder is not None:
+        body["lease"] = True
+    if budget is not None:
+        body["budget"] = _parse_budget(budget)
     created = context.post("/tokens", body)
     for warning in () if context.as_json else created["warnings"]:
         output.print_stderr(f"warning: {warning}", fg="yellow")
     context.show(created, _show_secret)
 
 
+def _parse_scopes(scopes: tuple[str, ...], listed: str | None) -> list[str]:
+    for scope in scopes:
+        if "," in scope:
+            raise UsageError(f"{scope!r} is not a valid scope; use: --scopes {scope}")
+    more = [part.strip() for part in (listed or "").split(",") if part.strip()]
+    if not scopes and not more:
+        raise UsageError("name what the token may do, such as --scope jobs:ro")
+    return [*scopes, *more]
+
+
+def _parse_budget(text: str) -> dict[str, int]:
+    limits = {}
+    for part in text.split(","):
+        name, _, count = part.strip().partition("=")
+        if name not in LIMITS or not count.isascii() or not count.isdigit() or len(count) > 9:
+            raise UsageError(f"{part.strip()!r} is not a limit; use: --budget runs=20,retries=50")
+        limits[name] = int(count)
+    return limits
+
+
 @token.write("rotate")
 @click.argument("which", metavar="NAME_OR_ID")
+@click.option("--overlap", metavar="DURATION", help="Keep the old secret valid that long.")
 @_expires
-def rotate(context: CommandContext, which: str, expires: str | None) -> None:
+def rotate(context: CommandContext, which: str, overlap: str | None, expires: str | None) -> None:
     """Replace a token's secret, and show the new one once.
 
-    The old secret is invalid at once.
+    The old secret is invalid at once, unless --overlap is given: then both work meanwhile.
     """
-    created = context.post(path_to("token", which, "rotate"), {"expires_in": expires})
+    body = {"expires_in": expires, "overlap": overlap}
+    created = context.post(path_to("token", which, "rotate"), body)
     context.show(created, _show_secret)
 
 
@@ -90,7 +131,7 @@ def _show_revoked(done: dict[str, Any]) -> None:
 
 def _show_list(page: dict[str, Any]) -> None:
     output.print_table(
-        ("id", "name", "scopes", "created", "expires", "revoked"),
+        ("id", "name", "scopes", "created", "expires", "budget left", "revoked"),
         (
             (
                 row["id"],
@@ -98,9 +139,19 @@ def _show_list(page: dict[str, Any]) -> None:
                 " ".join(row["scopes"]),
                 output.format_time(row["created_at"]),
                 output.format_time(row["expires_at"]),
+                _format_budget(row["budget"]),
                 output.format_time(row["revoked_at"]),
             )
             for row in page["tokens"]
         ),
         empty="no tokens; create one: ductile token create NAME --scope jobs:ro",
+    )
+
+
+def _format_budget(budget: dict[str, Any] | None) -> str:
+    limits = {name: (budget or {}).get(name) or {} for name in LIMITS}
+    return " ".join(
+        f"{name} {limit['left']}/{limit['limit']}"
+        for name, limit in limits.items()
+        if limit.get("limit") is not None
     )

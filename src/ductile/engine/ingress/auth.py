@@ -33,6 +33,8 @@ class Principal:
     id: str
     name: str
     scopes: frozenset[str]
+    is_lease: bool = False
+    """Whether what it starts is counted against its budget and recorded in the audit log."""
 
 
 LOCAL = Principal("local", "local socket", frozenset({ALL}))
@@ -122,7 +124,9 @@ class Authenticator:
                 lambda tx: (tokens.list_valid(tx, now), ui_sessions.list_open(tx, now))
             )
             self._stored = tuple(
-                _TokenEntry(t.hash, Principal(t.id, t.name, normalize(t.scopes)), t.expires_at)
+                _TokenEntry(
+                    t.hash, Principal(t.id, t.name, normalize(t.scopes), t.is_lease), t.expires_at
+                )
                 for t in valid
             )
             self._sessions = {session.hash: session for session in open_sessions}

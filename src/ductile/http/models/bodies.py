@@ -13,7 +13,7 @@ from ductile.core.delivery.signatures import decode_standard_key
 from ductile.core.flow.pauses import LONGEST_REASON
 from ductile.core.jobs.limits import LONGEST_PRIORITY
 from ductile.core.jobs.state_machine import status_named
-from ductile.core.values.scopes import is_scope
+from ductile.core.values.scopes import ALL, is_scope
 from ductile.core.waits.decision import MAX_COMMENT
 from ductile.http.models.fields import (
     AnyJson,
@@ -37,6 +37,7 @@ MAX_BULK_JOBS, DEFAULT_BULK_JOBS = 1000, 100
 MAX_BULK_DELIVERIES = 10_000
 MAX_DISCARDED = 1000
 MAX_TOKEN_NAME = 100
+MAX_BUDGET = 1_000_000_000
 MAX_WEBHOOK_TEXT = 200
 MIN_SECRET, MAX_SECRET = 8, 512
 
@@ -159,6 +160,9 @@ class BulkBody(ActionBody):
     limit: Annotated[int, BodyInteger(1, MAX_BULK_JOBS)] = Field(
         DEFAULT_BULK_JOBS, description="Maximum number of jobs."
     )
+    expected: Annotated[int | None, BodyInteger(0, MAX_BULK_JOBS)] = Field(
+        None, description="The count of the preview: refused if it differs by now."
+    )
 
 
 class ScopeList(FieldType):
@@ -176,6 +180,25 @@ class ScopeList(FieldType):
         return value
 
 
+class TokenBudget(RequestModel):
+    """How often the token may act; an absent key is no limit."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    runs: Annotated[int | None, BodyInteger(0, MAX_BUDGET)] = Field(
+        None, description="Jobs and pipeline runs to start."
+    )
+    retries: Annotated[int | None, BodyInteger(0, MAX_BUDGET)] = Field(
+        None, description="Jobs and deliveries to retry."
+    )
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.runs is None and self.retries is None:
+            raise ValueError("must name at least one of runs, retries")
+        return self
+
+
 class NewTokenBody(ActionBody):
     name: Annotated[str, BodyText(most=MAX_TOKEN_NAME, required=True)] = Field(
         description="A name that is not in use."
@@ -184,10 +207,29 @@ class NewTokenBody(ActionBody):
         description="`*`, or nouns or plugins with `:ro` or `:rw`."
     )
     expires_in: Text = Field(None, description="`30d`; by default the token does not expire.")
+    lease: Annotated[bool, BodyFlag()] = Field(
+        False, description="Record every run in the audit log; needs `expires_in` or `budget`."
+    )
+    budget: TokenBudget | None = Field(
+        None, description="The token ends by use; implies `lease`, and excludes the scope `*`."
+    )
+
+    @model_validator(mode="after")
+    def _check_lease(self) -> Self:
+        if self.budget is not None and ALL in self.scopes:
+            raise ValueError(
+                "a token with a budget must not have the scope *, which may create tokens"
+            )
+        if self.lease and self.budget is None and self.expires_in is None:
+            raise ValueError("a lease must have an end: expires_in or budget")
+        return self
 
 
 class TokenRotationBody(ActionBody):
     expires_in: Text = Field(None, description="A new lifetime: `30d`.")
+    overlap: Text = Field(
+        None, description="How long the old secret stays valid: `1h`; by default it is void."
+    )
 
 
 class LoginBody(RequestModel):
@@ -258,6 +300,9 @@ class RedeliveryBody(ActionBody):
     )
     limit: Annotated[int, BodyInteger(1, MAX_BULK_DELIVERIES)] = Field(
         MAX_BULK_DELIVERIES, description="Maximum number of deliveries."
+    )
+    expected: Annotated[int | None, BodyInteger(0, MAX_BULK_DELIVERIES)] = Field(
+        None, description="The count of the preview: refused if it differs by now."
     )
 
 

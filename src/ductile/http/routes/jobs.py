@@ -18,6 +18,7 @@ from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.caller import caller_of, with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
+from ductile.http.middleware.lease import charge
 from ductile.http.middleware.wait import JobWaiter
 from ductile.http.models.fields import value_of
 from ductile.http.requests import submitted_by
@@ -39,6 +40,7 @@ from ductile.operations.cluster.force_cancel import force_cancel
 from ductile.operations.jobs import JobReplay, JobRetry, ReplayedJob, RetriedJob
 from ductile.operations.reports import job_list
 from ductile.operations.why import explain_job
+from ductile.store.access.tokens import Spending
 from ductile.store.jobs import attempts, enqueue, read
 from ductile.store.jobs.attempts import AttemptFilter
 from ductile.store.jobs.enqueue import Enqueued
@@ -66,7 +68,15 @@ async def trigger(request: Request, body: TriggerBody) -> Response:
     plugin, command = request.path_params["plugin"], request.path_params["command"]
     services.check(plugin, command)
     new = new_job(plugin, command, submitted_by(request), body, caller_of(request).actor)
-    work = run_once(request, services.enqueueing(new), Enqueued, dry_run=body.dry_run)
+    charged = charge(
+        request,
+        services.enqueueing(new),
+        Spending.RUNS,
+        lambda job: 0 if job.deduplicated else 1,
+        action="plugin.run",
+        created=lambda job: {"job_id": job.job_id, "deduplicated": job.deduplicated},
+    )
+    work = run_once(request, charged, Enqueued, dry_run=body.dry_run)
     if body.dry_run:
         ttl, now = services.compiled.tx_config.dedupe_ttl, services.clock.now()
         found = await read_ledger(services, lambda tx: enqueue.find_duplicate(tx, new, now, ttl))
@@ -130,7 +140,8 @@ async def retry_job(request: Request, body: ActionBody) -> Response:
     """`POST /job/{job_id}/retry`: Queue a failed or dead job again, or end its backoff."""
     services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
     retry = JobRetry(services, job_id, dry=dry_run)
-    work = run_once(request, retry, RetriedJob, dry_run=dry_run)
+    charged = charge(request, retry, Spending.RETRIES, lambda _: 1, dry_run=dry_run)
+    work = run_once(request, charged, RetriedJob, dry_run=dry_run)
     done = await run_transaction(services, work, dry_run=dry_run)
     return action_response(asdict(done), dry_run=dry_run)
 
@@ -153,7 +164,8 @@ async def replay_job(request: Request, body: ReplayBody) -> Response:
         dry=dry_run,
     )
     named = with_submitter(request, replay, lambda done: [done.job_id] if done.job_id else [])
-    work = run_once(request, named, ReplayedJob, dry_run=dry_run)
+    charged = charge(request, named, Spending.RUNS, lambda _: 1, dry_run=dry_run)
+    work = run_once(request, charged, ReplayedJob, dry_run=dry_run)
     done = await run_transaction(services, work, dry_run=dry_run)
     plan = {"replay_of": done.replay_of}
     return action_response(plan, dry_run=dry_run, job_id=done.job_id, status="queued")
@@ -287,7 +299,10 @@ async def retry_jobs(request: Request, body: BulkBody) -> Response:
     """`POST /jobs/retry`: Retry the failed and dead jobs that match the filter."""
     services, selection = services_of(request), _selection(body)
     retry = bulk.retrying(services, selection)
-    work = run_once(request, retry, BulkResult, dry_run=body.dry_run)
+    charged = charge(
+        request, retry, Spending.RETRIES, lambda done: len(done.jobs), dry_run=body.dry_run
+    )
+    work = run_once(request, charged, BulkResult, dry_run=body.dry_run)
     return _bulk_response(selection, await run_transaction(services, work, dry_run=body.dry_run))
 
 
@@ -301,6 +316,7 @@ def _selection(body: BulkBody) -> Selection:
         before=None if wanted.before is None else to_text(wanted.before),
         limit=body.limit,
         dry=body.dry_run,
+        expected=body.expected,
     )
 
 

@@ -18,6 +18,7 @@ from ductile.errors import UsageError
 from ductile.http.middleware.caller import with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
+from ductile.http.middleware.lease import charge
 from ductile.http.middleware.wait import JobWaiter
 from ductile.http.requests import submitted_by
 from ductile.http.responses import (
@@ -31,6 +32,7 @@ from ductile.operations import job_tree
 from ductile.operations.dry_run import pipeline as dry_run
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.pipelines import PipelineStart, StartedPipeline, find_pipeline
+from ductile.store.access.tokens import Spending
 from ductile.store.engines.api import Tx, Work
 from ductile.store.flow.pauses import load_pauses
 
@@ -111,7 +113,15 @@ async def start_pipeline(
 
 def _once(request: Request, start: PipelineStart) -> Work[StartedPipeline]:
     named = with_submitter(request, start, lambda started: started.job_ids)
-    return run_once(request, named, StartedPipeline)
+    charged = charge(
+        request,
+        named,
+        Spending.RUNS,
+        lambda started: 1 if started.job_ids else 0,
+        action="pipeline.run",
+        created=lambda started: {"instance_id": started.instance_id},
+    )
+    return run_once(request, charged, StartedPipeline)
 
 
 async def _plan_start(request: Request, start: PipelineStart, body: PipelineStartBody) -> Response:

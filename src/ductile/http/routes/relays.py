@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ductile.clock import to_text
 from ductile.core.delivery.retry_policy import DeliveryStatus
+from ductile.http.middleware.lease import charge
 from ductile.http.models.fields import value_of
 from ductile.http.responses import (
     JsonResponse,
@@ -17,6 +18,8 @@ from ductile.http.responses import (
     run_transaction,
     services_of,
 )
+from ductile.store.access.tokens import Spending
+from ductile.store.engines.api import Tx
 from ductile.store.outbox import relays
 
 if TYPE_CHECKING:
@@ -44,9 +47,12 @@ async def retry_relay(request: Request, body: ActionBody) -> Response:
     """
     services, id = services_of(request), request.path_params["relay_id"]
     now, dry_run = services.clock.now(), body.dry_run
-    was = await run_transaction(
-        services, lambda tx: relays.retry_relay(tx, id, now, dry=dry_run), dry_run=dry_run
-    )
+
+    def retry(tx: Tx) -> str:
+        return relays.retry_relay(tx, id, now, dry=dry_run)
+
+    work = charge(request, retry, Spending.RETRIES, lambda _: 1, dry_run=dry_run)
+    was = await run_transaction(services, work, dry_run=dry_run)
     plan = {"id": id, "was": was}
     return action_response(plan, dry_run=dry_run, status=DeliveryStatus.PENDING)
 
@@ -55,11 +61,12 @@ async def retry_dead_relays(request: Request, body: ActionBody) -> Response:
     """`POST /relays/retry`: Send every dead event again, at most 1,000 per request."""
     services, dry_run = services_of(request), body.dry_run
     now = services.clock.now()
-    ids = await run_transaction(
-        services,
-        lambda tx: relays.retry_dead(tx, MAX_RETRIES, now, dry=dry_run),
-        dry_run=dry_run,
-    )
+
+    def retry(tx: Tx) -> list[str]:
+        return relays.retry_dead(tx, MAX_RETRIES, now, dry=dry_run)
+
+    work = charge(request, retry, Spending.RETRIES, len, dry_run=dry_run)
+    ids = await run_transaction(services, work, dry_run=dry_run)
     plan = {"relays": ids, "count": len(ids), "more": len(ids) == MAX_RETRIES}
     return action_response(plan, dry_run=dry_run)
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
+from ductile.http.middleware.lease import charge
 from ductile.http.middleware.wait import JobWaiter
 from ductile.http.responses import (
     action_response,
@@ -21,6 +22,7 @@ from ductile.http.responses import (
 )
 from ductile.operations.pipelines import RetriedRun, RunRetry, cancel_run
 from ductile.operations.reports import runs
+from ductile.store.access.tokens import Spending
 from ductile.store.engines.api import Tx
 
 if TYPE_CHECKING:
@@ -75,6 +77,10 @@ async def cancel(request: Request, body: ActionBody) -> Response:
 async def retry(request: Request, body: ActionBody) -> Response:
     """`POST /pipeline-runs/{run_id}/retry`: Queue the failed jobs of a run again."""
     services, run_id, dry_run = services_of(request), request.path_params["run_id"], body.dry_run
-    work = run_once(request, RunRetry(services, run_id, dry=dry_run), RetriedRun, dry_run=dry_run)
+    retry = RunRetry(services, run_id, dry=dry_run)
+    charged = charge(
+        request, retry, Spending.RETRIES, lambda done: len(done.job_ids), dry_run=dry_run
+    )
+    work = run_once(request, charged, RetriedRun, dry_run=dry_run)
     done = await run_transaction(services, work, dry_run=dry_run)
     return action_response(asdict(done), dry_run=dry_run)

@@ -16,6 +16,7 @@ from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, read_ledger, services_of, write_ledger
 from ductile.operations import status
 from ductile.store.access import tokens
+from ductile.store.access.tokens import Budget
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody, NewTokenBody, TokenRotationBody
@@ -33,7 +34,8 @@ async def create_token(request: Request, body: NewTokenBody) -> Response:
     services = services_of(request)
     now, id, token = services.clock.now(), services.entropy.uuid(), make_token()
     known = {row["name"] for row in status.plugins(services.compiled, {})}
-    lifetime, warnings = _lifetime(body.expires_in), list(find_unused(body.scopes, known))
+    lifetime, warnings = _duration(body.expires_in), list(find_unused(body.scopes, known))
+    limits = None if body.budget is None else Budget(body.budget.runs, body.budget.retries)
     if body.dry_run:
         plan = {"name": body.name, "scopes": body.scopes, "warnings": warnings}
         return JsonResponse({"dry_run": True, **plan})
@@ -47,6 +49,8 @@ async def create_token(request: Request, body: NewTokenBody) -> Response:
             scopes=body.scopes,
             expires_at=None if lifetime is None else now + lifetime,
             now=now,
+            lease=body.lease,
+            budget=limits,
         ),
     )
     app_context_of(request).tokens_changed()
@@ -66,28 +70,39 @@ async def revoke_token(request: Request, body: ActionBody) -> Response:
 
 
 async def rotate_token(request: Request, body: TokenRotationBody) -> Response:
-    """`POST /token/{which}/rotate`: Replace the secret of a token; the old one is void."""
+    """`POST /token/{which}/rotate`: Replace the secret of a token.
+
+    The old one is void at once, or with `overlap` after that time.
+    """
     services, which = services_of(request), request.path_params["which"]
-    now, token, lifetime = services.clock.now(), make_token(), _lifetime(body.expires_in)
+    now, token, lifetime = services.clock.now(), make_token(), _duration(body.expires_in)
     end = None if lifetime is None else now + lifetime
+    overlap = _duration(body.overlap, "overlap")
     if body.dry_run:
         found = await read_ledger(services, lambda tx: tokens.check_rotatable(tx, which, end, now))
         return JsonResponse({**found, "dry_run": True})
     rotated = await write_ledger(
         services,
-        lambda tx: tokens.rotate_token(tx, which, hash=hash_token(token), expires_at=end, now=now),
+        lambda tx: tokens.rotate_token(
+            tx,
+            which,
+            hash=hash_token(token),
+            expires_at=end,
+            now=now,
+            old_until=None if overlap is None else now + overlap,
+        ),
     )
     app_context_of(request).tokens_changed()
     return JsonResponse({**rotated, "token": token})
 
 
-def _lifetime(text: str | None) -> timedelta | None:
+def _duration(text: str | None, field: str = "expires_in") -> timedelta | None:
     if text is None:
         return None
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"expires_in {error}") from None
+        raise UsageError(f"{field} {error}") from None
     if not 0 < seconds <= MAX_LIFETIME:
-        raise UsageError("expires_in must be positive and at most a hundred years")
+        raise UsageError(f"{field} must be positive and at most a hundred years")
     return timedelta(seconds=seconds)

@@ -1,16 +1,20 @@
-"""API tokens that are stored in the ledger by their hash, with a name, scopes and an expiry."""
+"""API tokens that are stored in the ledger by their hash, with a name, scopes and an expiry.
+
+A lease is a token with a record of what it starts and, if it has a budget, with an end by use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
-from ductile.errors import NotFound, Refused
+from ductile.errors import DuctileError, NotFound, Refused
 from ductile.store.engines.api import Tx
 
 
@@ -23,6 +27,29 @@ class StoredToken:
     hash: str
     scopes: tuple[str, ...]
     expires_at: str | None
+    is_lease: bool
+
+
+class Spending(StrEnum):
+    """What a budget counts."""
+
+    RUNS = "runs"
+    """Jobs and pipeline runs that the token starts."""
+    RETRIES = "retries"
+    """Jobs, deliveries and relayed events that the token queues again."""
+
+
+class BudgetSpent(DuctileError):
+    code = "budget_spent"
+    http_status = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How often a token may start and retry; None is no limit."""
+
+    runs: int | None = None
+    retries: int | None = None
 
 
 def create_token(
@@ -34,8 +61,11 @@ def create_token(
     scopes: Sequence[str],
     expires_at: datetime | None,
     now: datetime,
+    lease: bool = False,
+    budget: Budget | None = None,
 ) -> dict[str, Any]:
-    """Store a token; `Refused` if a token of that name is in use."""
+    """Store a token; `Refused` if a token of that name is in use. A budget makes it a lease."""
+    limits = budget or Budget()
     added = tx.run(
         "insert_token",
         id=id,
@@ -44,6 +74,9 @@ def create_token(
         scopes=orjson.dumps(list(scopes)).decode(),
         expires_at=None if expires_at is None else to_text(expires_at),
         now=to_text(now),
+        lease=int(lease or budget is not None),
+        runs=limits.runs,
+        retries=limits.retries,
     )
     if not added:
         raise Refused(f"there is already a token {name!r}; revoke or rotate it")
@@ -65,7 +98,14 @@ def list_tokens(tx: Tx) -> list[dict[str, Any]]:
 def list_valid(tx: Tx, now: datetime) -> list[StoredToken]:
     """The tokens that are neither revoked nor expired."""
     rows = tx.all("valid_tokens", now=to_text(now))
-    return [StoredToken(r[0], r[1], r[2], tuple(orjson.loads(r[3])), r[4]) for r in rows]
+    valid = []
+    for id, name, hash, scopes, end, lease, previous, until in rows:
+        ends = {hash: end}
+        if previous is not None:
+            ends[previous] = until if end is None else min(until, end)
+        granted = tuple(orjson.loads(scopes))
+        valid += [StoredToken(id, name, h, granted, e, bool(lease)) for h, e in ends.items()]
+    return valid
 
 
 def revoke_token(tx: Tx, which: str, now: datetime) -> dict[str, Any]:
@@ -94,15 +134,57 @@ def check_rotatable(
 
 
 def rotate_token(
-    tx: Tx, which: str, *, hash: str, expires_at: datetime | None, now: datetime
+    tx: Tx,
+    which: str,
+    *,
+    hash: str,
+    expires_at: datetime | None,
+    now: datetime,
+    old_until: datetime | None = None,
 ) -> dict[str, Any]:
-    """Replace the secret; without `expires_at` the expiry stays as it was."""
+    """Replace the secret; without `expires_at` the expiry stays as it was.
+
+    The old secret is valid until `old_until`, or void at once.
+    """
     token = check_rotatable(tx, which, expires_at, now)
     end = token["expires_at"] if expires_at is None else to_text(expires_at)
-    if not tx.run("rotate_token", id=token["id"], hash=hash, expires_at=end, now=to_text(now)):
+    rotated = tx.run(
+        "rotate_token",
+        id=token["id"],
+        hash=hash,
+        expires_at=end,
+        previous_until=None if old_until is None else to_text(old_until),
+        now=to_text(now),
+    )
+    if not rotated:
         raise Refused(f"token {token['name']!r} is revoked; create a new one")
     return find_token(tx, token["id"])
 
 
+def spend(tx: Tx, id: str, what: Spending, count: int, now: datetime) -> None:
+    """Take from the budget of a token; raises `BudgetSpent`, so that nothing is written."""
+    query = "spend_runs" if what is Spending.RUNS else "spend_retries"
+    if not count or tx.run(query, id=id, count=count, now=to_text(now)):
+        return
+    token = find_token(tx, id)
+    left = token["budget"][what]["left"] if token["budget"] else 0
+    raise BudgetSpent(
+        f"token {token['name']!r} has {left or 0} of its {what} left, and this needs {count}; "
+        "an operator can create another lease",
+        left=left or 0,
+        needed=count,
+    )
+
+
 def _parse_token(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "scopes": orjson.loads(row["scopes"])}
+    budget = {
+        what.value: {"limit": row.pop(f"{what}_budget"), "left": row.pop(f"{what}_left")}
+        for what in Spending
+    }
+    is_limited = any(each["limit"] is not None for each in budget.values())
+    return {
+        **row,
+        "scopes": orjson.loads(row["scopes"]),
+        "lease": bool(row["lease"]),
+        "budget": budget if is_limited else None,
+    }

@@ -1,21 +1,27 @@
 -- name: insert_token
-INSERT INTO api_tokens (id, name, hash, scopes, created_at, expires_at)
-VALUES (:id, :name, :hash, :scopes, :now, :expires_at)
+INSERT INTO api_tokens (id, name, hash, scopes, created_at, expires_at, lease,
+                        runs_budget, runs_left, retries_budget, retries_left)
+VALUES (:id, :name, :hash, :scopes, :now, :expires_at, :lease, :runs, :runs, :retries, :retries)
 ON CONFLICT DO NOTHING;
 
 -- name: tokens
-SELECT id, name, scopes, created_at, expires_at, revoked_at, rotated_at
+SELECT id, name, scopes, created_at, expires_at, revoked_at, rotated_at, lease,
+       runs_budget, runs_left, retries_budget, retries_left, previous_until
 FROM api_tokens ORDER BY created_at, id;
 
 -- name: valid_tokens
--- The valid tokens, with their hashes.
-SELECT id, name, hash, scopes, expires_at FROM api_tokens
+-- The valid tokens, with their hashes; of a rotated one also the previous hash while it is valid.
+SELECT id, name, hash, scopes, expires_at, lease,
+       CASE WHEN previous_until > :now THEN previous_hash END, previous_until
+FROM api_tokens
 WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY id;
 
 -- name: find_token
 -- By id or, among tokens that are not revoked, by name.
-SELECT id, name, scopes, created_at, expires_at, revoked_at, rotated_at FROM api_tokens
+SELECT id, name, scopes, created_at, expires_at, revoked_at, rotated_at, lease,
+       runs_budget, runs_left, retries_budget, retries_left, previous_until
+FROM api_tokens
 WHERE id = :which OR (name = :which AND revoked_at IS NULL)
 ORDER BY CASE WHEN id = :which THEN 0 ELSE 1 END LIMIT 1;
 
@@ -23,5 +29,19 @@ ORDER BY CASE WHEN id = :which THEN 0 ELSE 1 END LIMIT 1;
 UPDATE api_tokens SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL;
 
 -- name: rotate_token
-UPDATE api_tokens SET hash = :hash, rotated_at = :now, expires_at = :expires_at
+-- The old secret stays valid until `previous_until`; NULL makes it void at once.
+UPDATE api_tokens
+SET previous_hash = CASE WHEN CAST(:previous_until AS TEXT) IS NULL THEN NULL ELSE hash END,
+    previous_until = :previous_until, hash = :hash, rotated_at = :now, expires_at = :expires_at
 WHERE id = :id AND revoked_at IS NULL;
+
+-- name: spend_runs
+-- Changes no row if the token is not valid any more, or has less than that left.
+UPDATE api_tokens SET runs_left = runs_left - :count
+WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
+  AND (runs_left IS NULL OR runs_left >= :count);
+
+-- name: spend_retries
+UPDATE api_tokens SET retries_left = retries_left - :count
+WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
+  AND (retries_left IS NULL OR retries_left >= :count);

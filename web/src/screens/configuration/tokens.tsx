@@ -17,6 +17,15 @@ interface Actions {
   rotate: (token: Token) => void;
 }
 
+/** What a lease may still do, such as `runs 3/20`. */
+export function budgetText(budget: Token['budget']): string {
+  if (!budget) return '';
+  return (['runs', 'retries'] as const)
+    .filter((name) => budget[name].limit !== null)
+    .map((name) => `${name} ${budget[name].left}/${budget[name].limit}`)
+    .join(', ');
+}
+
 function columns({ revoke, rotate }: Actions): Column<Token>[] {
   return [
     {
@@ -46,6 +55,11 @@ function columns({ revoke, rotate }: Actions): Column<Token>[] {
       id: 'expires',
       title: 'Expires',
       cell: ({ expires_at }) => (expires_at ? <Time at={expires_at} relative /> : 'never'),
+    },
+    {
+      id: 'budget',
+      title: 'Budget left',
+      cell: ({ budget }) => budgetText(budget),
     },
     {
       id: 'actions',

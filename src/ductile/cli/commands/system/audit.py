@@ -10,12 +10,14 @@ import click
 from ductile.cli import output
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import limit_option, parse_since
+from ductile.errors import UsageError
 
 audit = Noun("audit", "List actions of operators and failed logins.", default="list")
 
 
 @audit.read("list")
 @click.option("--actor", metavar="WHO", help="Only actions of token:NAME or user:NAME.")
+@click.option("--token", "holder", metavar="NAME", help="Only what this token did.")
 @click.option("--action", metavar="WHAT", help="Only this action, such as token.create or token.")
 @click.option(
     "--since", type=parse_since, metavar="D", help="Only entries since then (2h, or ISO 8601)."
@@ -24,11 +26,19 @@ audit = Noun("audit", "List actions of operators and failed logins.", default="l
 def listing(
     context: CommandContext,
     actor: str | None,
+    holder: str | None,
     action: str | None,
     since: str | None,
     limit: int,
 ) -> None:
-    """List actions of operators and failed logins, newest first."""
+    """List actions of operators and failed logins, newest first.
+
+    With --token, of a lease also the jobs and pipelines that it started.
+    """
+    if actor is not None and holder is not None:
+        raise UsageError("--actor and --token cannot be combined")
+    if holder is not None:
+        actor = f"token:{holder}"
     with context.target.open_reader() as api:
         page = api.get("/audit", actor=actor, action=action, since=since, limit=limit)
     context.show(page, _show)

@@ -409,6 +409,26 @@ class TokenModel(ResponseModel):
     expires_at: Timestamp | None
     revoked_at: Timestamp | None
     rotated_at: Timestamp | None
+    previous_until: Timestamp | None
+    """The end of the secret before the last rotation."""
+    lease: bool
+    """Whether every run is recorded in the audit log."""
+    budget: TokenBudgetModel | None
+    """Null without a limit."""
+
+
+class SpendingModel(ResponseModel):
+    """A limit of a budget; null is no limit."""
+
+    limit: int | None
+    left: int | None
+
+
+class TokenBudgetModel(ResponseModel):
+    """How often a token may start jobs and retry them."""
+
+    runs: SpendingModel
+    retries: SpendingModel
 
 
 class TokensModel(ResponseModel):

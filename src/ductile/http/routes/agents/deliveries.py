@@ -17,6 +17,7 @@ from ductile.core.jobs.limits import document
 from ductile.engine.outbox.webhooks import EnqueuedDelivery, EnqueueDelivery
 from ductile.errors import NotFound
 from ductile.http.middleware.idempotency import run_once
+from ductile.http.middleware.lease import charge
 from ductile.http.models.fields import value_of
 from ductile.http.requests import row_id
 from ductile.http.responses import (
@@ -29,6 +30,8 @@ from ductile.http.responses import (
     write_ledger,
 )
 from ductile.operations.redeliver import redeliver
+from ductile.store.access.tokens import Spending
+from ductile.store.engines.api import Tx
 from ductile.store.outbox import deliveries
 
 if TYPE_CHECKING:
@@ -50,7 +53,15 @@ async def send_delivery(request: Request, body: DeliveryBody) -> Response:
     payload = orjson.dumps(body.payload).decode()
     now, message_id = services.clock.now(), services.entropy.uuid()
     enqueue = EnqueueDelivery(_webhook(body), payload, message_id, now)
-    work = run_once(request, enqueue, EnqueuedDelivery, dry_run=body.dry_run)
+    charged = charge(
+        request,
+        enqueue,
+        Spending.RUNS,
+        lambda _: 1,
+        action="delivery.send",
+        created=lambda sent: {"delivery_id": sent.delivery_id},
+    )
+    work = run_once(request, charged, EnqueuedDelivery, dry_run=body.dry_run)
     if body.dry_run:
         webhook = await read_ledger(services, enqueue.find)
         plan = {"webhook_id": webhook.id, "target_url": redact_target(webhook.target)}
@@ -109,9 +120,12 @@ async def retry_delivery(request: Request, body: ActionBody) -> Response:
     """`POST /gateway/deliveries/{delivery_id}/retry`: Send a delivery again, with all attempts."""
     services, id, dry_run = services_of(request), _delivery_id(request), body.dry_run
     now = services.clock.now()
-    row = await run_transaction(
-        services, lambda tx: deliveries.retry_delivery(tx, id, now, dry=dry_run), dry_run=dry_run
-    )
+
+    def retry(tx: Tx) -> dict[str, Any]:
+        return deliveries.retry_delivery(tx, id, now, dry=dry_run)
+
+    work = charge(request, retry, Spending.RETRIES, lambda _: 1, dry_run=dry_run)
+    row = await run_transaction(services, work, dry_run=dry_run)
     plan = {"delivery_id": id, "was": row["status"]}
     return action_response(plan, dry_run=dry_run, status=DeliveryStatus.PENDING)
 
@@ -142,7 +156,14 @@ async def retry_deliveries(request: Request, body: RedeliveryBody) -> Response:
     """`POST /gateway/deliveries/retry`: Send every dead or failed delivery again."""
     since = None if body.since is None else to_text(body.since)
     found = await asyncio.to_thread(
-        redeliver, services_of(request), body.status, since, body.limit, dry=body.dry_run
+        redeliver,
+        services_of(request),
+        body.status,
+        since,
+        body.limit,
+        dry=body.dry_run,
+        expected=body.expected,
+        around=lambda work: charge(request, work, Spending.RETRIES, len),
     )
     plan = {"deliveries": found.ids, "count": len(found.ids), "more": found.more}
     return action_response(plan, dry_run=body.dry_run)

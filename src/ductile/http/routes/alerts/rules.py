@@ -9,9 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.http.middleware.caller import caller_of
+from ductile.http.middleware.lease import charge
 from ductile.http.responses import JsonResponse, run_transaction, services_of
 from ductile.operations.alerts import rules
 from ductile.operations.alerts.rules import AlertSilence, AlertTest
+from ductile.store.access.tokens import Spending
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody, SilenceBody
@@ -31,7 +33,8 @@ async def show_alert(request: Request) -> Response:
 async def test_alert(request: Request, body: ActionBody) -> Response:
     """`POST /alerts/{name}/test`: Send a test message to the target of a rule."""
     services, dry_run = services_of(request), body.dry_run
-    work = AlertTest(services, request.path_params["name"], dry=dry_run)
+    test = AlertTest(services, request.path_params["name"], dry=dry_run)
+    work = charge(request, test, Spending.RUNS, lambda _: 1, dry_run=dry_run)
     sent = await run_transaction(services, work, dry_run=dry_run)
     if dry_run:
         return JsonResponse({**sent, "dry_run": True})
