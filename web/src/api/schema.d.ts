@@ -1605,7 +1605,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Replace the secret of a token; the old one is void. */
+        /**
+         * Replace the secret of a token.
+         * @description The old one is void at once, or with `overlap` after that time.
+         */
         post: operations["post_token_which_rotate"];
         delete?: never;
         options?: never;
@@ -2064,6 +2067,8 @@ export interface components {
              * @default false
              */
             dry_run: boolean;
+            /** @description The count of the preview: refused if it differs by now. */
+            expected?: number;
             /** @description The jobs to act on; at least one key is required. */
             filter: components["schemas"]["JobSelector"];
             /**
@@ -2739,6 +2744,8 @@ export interface components {
             schedule?: string;
         };
         NewTokenBody: {
+            /** @description The token ends by use; implies `lease`, and excludes the scope `*`. */
+            budget?: components["schemas"]["TokenBudget"] | null;
             /**
              * @description Return what would be done; change nothing.
              * @default false
@@ -2746,6 +2753,11 @@ export interface components {
             dry_run: boolean;
             /** @description `30d`; by default the token does not expire. */
             expires_in?: string;
+            /**
+             * @description Record every run in the audit log; needs `expires_in` or `budget`.
+             * @default false
+             */
+            lease: boolean;
             /** @description A name that is not in use. */
             name: string;
             /** @description `*`, or nouns or plugins with `:ro` or `:rw`. */
@@ -3165,6 +3177,8 @@ export interface components {
              * @default false
              */
             dry_run: boolean;
+            /** @description The count of the preview: refused if it differs by now. */
+            expected?: number;
             /**
              * @description Maximum number of deliveries.
              * @default 10000
@@ -3465,6 +3479,11 @@ export interface components {
         Skills: {
             skills: components["schemas"]["Skill"][];
         };
+        /** @description A limit of a budget; null is no limit. */
+        Spending: {
+            left: number | null;
+            limit: number | null;
+        };
         /** @description The state of the gateway, its ledger and its plugins. */
         Status: {
             /** @description Alerts that fire, as in the overview. */
@@ -3536,23 +3555,40 @@ export interface components {
         SubmittedBy: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent" | "alert";
         /** @description A token of the ledger. */
         Token: {
+            /** @description Null without a limit. */
+            budget: components["schemas"]["TokenBudget"] | null;
             /** Format: date-time */
             created_at: string;
             expires_at: string | null;
             id: string;
+            /** @description Whether every run is recorded in the audit log. */
+            lease: boolean;
             name: string;
+            /** @description The end of the secret before the last rotation. */
+            previous_until: string | null;
             revoked_at: string | null;
             rotated_at: string | null;
             scopes: string[];
         };
+        /** @description How often a token may start jobs and retry them. */
+        TokenBudget: {
+            retries: components["schemas"]["Spending"];
+            runs: components["schemas"]["Spending"];
+        };
         /** @description The token is changed; with `dry_run`, it would be. */
         TokenChanged: {
+            /** @description Null without a limit. */
+            budget: components["schemas"]["TokenBudget"] | null;
             /** Format: date-time */
             created_at: string;
             dry_run?: boolean;
             expires_at: string | null;
             id: string;
+            /** @description Whether every run is recorded in the audit log. */
+            lease: boolean;
             name: string;
+            /** @description The end of the secret before the last rotation. */
+            previous_until: string | null;
             revoked_at: string | null;
             rotated_at: string | null;
             scopes: string[];
@@ -3561,11 +3597,17 @@ export interface components {
         };
         /** @description The token is created; its secret is shown this once. */
         TokenCreated: {
+            /** @description Null without a limit. */
+            budget: components["schemas"]["TokenBudget"] | null;
             /** Format: date-time */
             created_at: string;
             expires_at: string | null;
             id: string;
+            /** @description Whether every run is recorded in the audit log. */
+            lease: boolean;
             name: string;
+            /** @description The end of the secret before the last rotation. */
+            previous_until: string | null;
             revoked_at: string | null;
             rotated_at: string | null;
             scopes: string[];
@@ -3588,6 +3630,8 @@ export interface components {
             dry_run: boolean;
             /** @description A new lifetime: `30d`. */
             expires_in?: string;
+            /** @description How long the old secret stays valid: `1h`; by default it is void. */
+            overlap?: string;
         };
         /** @description The tokens of the ledger. */
         Tokens: {
