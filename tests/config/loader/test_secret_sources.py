@@ -74,8 +74,8 @@ def test_secret_may_be_a_part_of_a_value(config_dir: ConfigDir) -> None:
 
 
 def test_secret_is_redacted_whatever_its_key(config_dir: ConfigDir) -> None:
-    config_dir.write({"token": SECRET})
-    loaded = config_dir.load("service: {name: 'x ${file:token}'}\n")
+    config_dir.write({"plain": SECRET})
+    loaded = config_dir.load("service: {name: 'x ${file:plain}'}\n")
     assert SECRET in loaded.secrets
     assert SECRET not in str(redact_settings(loaded.settings))
 
