@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 
+from bench import revision
 from bench.findings import Findings, summary
 from bench.gateway import warm
 from bench.processes import Moment, others_share
@@ -35,7 +36,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="rough figures in a minute")
+    parser.add_argument(
+        "--against",
+        metavar="REVISION",
+        help="also measure this git revision, in turns; by default the last release",
+    )
     arguments = parser.parse_args()
+    if arguments.against:
+        os.environ[revision.VARIABLE] = arguments.against
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")

@@ -1,7 +1,7 @@
 """A gateway's doors without its workers, for `bench.webhooks`: `hooks CONFIG [unstored]`.
 
-With `unstored` the webhook listener does all that it ever does, but hands the delivery to
-nobody: it is what the same server could answer if nothing had to be kept.
+With `unstored` the webhook listener does all that it ever does, but no transaction is run and no
+thread is woken: it is what the same server could answer if nothing had to be stored.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ from typing import Any
 from ductile.config import load
 from ductile.engine.gateway import Gateway
 from ductile.engine.ingress.webhook import AcceptedWebhook
-from ductile.http.routes import webhooks
+from ductile.http.middleware.loop_queue import LoopQueue, Receiver
 from ductile.http.server.run import open_listeners
 from ductile.log import configure
 
 
-async def kept_nowhere(_gateway: Gateway, _work: Any) -> AcceptedWebhook:
-    return AcceptedWebhook("00000000-0000-7000-8000-000000000000")
+def accept_unstored(_work: Any, done: Any) -> None:
+    done(AcceptedWebhook("00000000-0000-7000-8000-000000000000"), None)
+
+
+def receive_at_once(_queue: LoopQueue, receiver: Receiver, result: Any, error: Any) -> None:
+    receiver(result, error)
 
 
 def main(config: str, *how: str) -> None:
     configure("error", "json")
-    if how == ("unstored",):
-        webhooks.write_ledger = kept_nowhere  # type: ignore[assignment]
     gateway = Gateway(load(Path(config), environ=os.environ), environ=os.environ)
     gateway.open()
+    if how == ("unstored",):
+        gateway.ledger.submit = accept_unstored  # type: ignore[method-assign]
+        LoopQueue.put = receive_at_once  # type: ignore[method-assign]
     server = open_listeners(gateway)
     server.start()
     print(next(d.socket.getsockname()[1] for d in server.listeners if d.name == "webhooks"))

@@ -2,6 +2,7 @@
  *
  *   load SOCKET|:PORT PATH BODY JOBS CONNECTIONS [HEADER]
  *
+ * Eight zeros in a row in the header are replaced by the number of the request.
  * Prints accepted jobs, seconds, its own CPU seconds, and the median and 99th percentile of
  * POST to answer in microseconds. In C because it shares two cores with what it measures. */
 #define _GNU_SOURCE
@@ -21,6 +22,7 @@
 
 static char request[8192];
 static int request_size;
+static char *number;
 static struct { int fd; double began; char got[4096]; int size; } line[MOST];
 
 static void fail(const char *what) {
@@ -35,6 +37,12 @@ static double now(void) {
 }
 
 static void post(int i) {
+    static int posted;
+    char digits[9];
+    if (number) {
+        snprintf(digits, sizeof digits, "%08d", posted++);
+        memcpy(number, digits, 8);
+    }
     line[i].began = now();
     line[i].size = 0;
     if (send(line[i].fd, request, request_size, MSG_NOSIGNAL) != request_size)
@@ -94,6 +102,8 @@ int main(int argc, char **argv) {
                             "\r\n%s%sContent-Length: %zu\r\n\r\n%s",
                             argv[2], argc == 7 ? argv[6] : "", argc == 7 ? "\r\n" : "",
                             strlen(argv[3]), argv[3]);
+    if (argc == 7)
+        number = strstr(request, "00000000");
     double *took = malloc(jobs * sizeof *took);
     int poll = epoll_create1(EPOLL_CLOEXEC);
     for (int i = 0; i < lines; i++) {

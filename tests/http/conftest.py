@@ -9,11 +9,21 @@ from pathlib import Path
 import pytest
 
 from ductile.http.app import local_app
+from ductile.http.routes.webhooks import WebhookFastPath
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer, Listener, bind_local
 from tests.engine.site import Running, Site
 from tests.http.client import Client
 from tests.store.engines.sqlite.conftest import disk  # noqa: F401 - fixture
+
+
+@pytest.fixture(scope="module", params=["fast path", "normal route"])
+def webhook_route(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the tests of a module twice: each webhook guarantee holds on both routes."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "normal route":
+            patch.setattr(WebhookFastPath, "route_for", lambda *_: None)
+        yield request.param
 
 
 @pytest.fixture

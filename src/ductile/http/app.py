@@ -6,7 +6,7 @@ from ductile.engine.services import Services
 from ductile.http.endpoint import bind
 from ductile.http.middleware.auth import AccessControl, AuthMiddleware
 from ductile.http.middleware.context import AppContext
-from ductile.http.middleware.fast_path import FastPath
+from ductile.http.middleware.fast_path import ApiFastPath
 from ductile.http.middleware.router import PathRouter
 from ductile.http.route_table import ENDPOINTS, PAGES
 from ductile.http.routes.relay_ingress import RelayIngress
@@ -17,7 +17,7 @@ def local_app(services: Services, app_context: AppContext | None = None) -> Path
     app_context = app_context or AppContext(services)
     access = AccessControl(app_context, local=True)
     router = _router(app_context, access)
-    router.fast_path = FastPath(app_context, access, ENDPOINTS)
+    router.fast_path = ApiFastPath(app_context, access, ENDPOINTS)
     return router
 
 
@@ -26,7 +26,7 @@ def api_app(app_context: AppContext) -> AuthMiddleware:
     access = AccessControl(app_context, local=False)
     router = _router(app_context, access)
     relay = RelayIngress(router, app_context)
-    return AuthMiddleware(router, access, relay, FastPath(app_context, access, ENDPOINTS))
+    return AuthMiddleware(router, access, relay, ApiFastPath(app_context, access, ENDPOINTS))
 
 
 def _router(app_context: AppContext, access: AccessControl) -> PathRouter:

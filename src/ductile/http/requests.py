@@ -56,10 +56,10 @@ class InvalidJson(DuctileError):
     http_status = 400
 
 
-def headers_of(request: Request) -> dict[str, list[str]]:
+def headers_of(scope: Any) -> dict[str, list[str]]:
     """Return all values of each header, by its lower-case name."""
     found: dict[str, list[str]] = {}
-    for name, value in request.scope["headers"]:
+    for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
     return found
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ductile.errors import LedgerFull
-from ductile.http.middleware.fast_path import FastPath, TriggerRoute
+from ductile.http.middleware.fast_path import ApiFastPath, TriggerRoute
 from ductile.store.jobs import enqueue, read
 from tests.http.client import Client
 from tests.http.harness import (
@@ -103,7 +103,7 @@ def test_fast_path_and_normal_route_return_the_same_response(
     api: ApiHarness, monkeypatch: pytest.MonkeyPatch, path: str, body: str, token: str | None
 ) -> None:
     short = api.ask("POST", f"/plugin/{path}", body, token=token)
-    monkeypatch.setattr(FastPath, "route_for", lambda *_: None)
+    monkeypatch.setattr(ApiFastPath, "route_for", lambda *_: None)
     ordinary = api.ask("POST", f"/plugin/{path}", body, token=token)
     assert comparable(short) == comparable(ordinary)
 

@@ -26,7 +26,7 @@ pipelines:
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[ApiHarness]:
+def api(webhook_route: str) -> Iterator[ApiHarness]:
     with running_api(CONFIG + HOOKS, plugins={"echo": ECHO}) as api:
         yield api
 

@@ -28,7 +28,7 @@ BODY = b'{"id":"evt_1","event_id":"Ev01","type":"thing.happened"}'
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[ApiHarness]:
+def api(webhook_route: str) -> Iterator[ApiHarness]:
     text = f"{CONFIG}webhooks:\n  listen: 127.0.0.1:0\n  endpoints:\n{ENDPOINTS}"
     with running_api(text, working=False) as api:
         yield api

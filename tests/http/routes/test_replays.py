@@ -26,7 +26,7 @@ webhooks:
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[ApiHarness]:
+def api(webhook_route: str) -> Iterator[ApiHarness]:
     with running_api(CONFIG + HOOKS, working=False) as api:
         yield api
 

@@ -21,7 +21,7 @@ OLD = f"t={int(time.time()) - 3600},v1={FORGED}"
 
 
 @pytest.fixture
-def api() -> Iterator[ApiHarness]:
+def api(webhook_route: str) -> Iterator[ApiHarness]:
     with running_api(CONFIG + HOOKS, plugins=PLUGINS, working=False) as api:
         yield api
 

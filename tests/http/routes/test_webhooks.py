@@ -41,7 +41,7 @@ PLUGINS = dict.fromkeys(("echo", "other"), ECHO)
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[ApiHarness]:
+def api(webhook_route: str) -> Iterator[ApiHarness]:
     with running_api(CONFIG + HOOKS, plugins=PLUGINS, working=False) as api:
         yield api
 

@@ -269,11 +269,11 @@ class Router:
         for plugin in self.routes.get((source, event.type), ()):
             debounce = self.debounces.get(route_target(source, event.type, plugin))
             yield self._routed(plugin, entry, debounce)
-        entry = replace(entry, dedupe_key=event.dedupe_key)
         for name in _matches(self.triggers, event.type, source):
             if name == started:
                 continue
-            yield from self._triggered(self.pipelines[name], entry, cause)
+            keyed = replace(entry, dedupe_key=event.dedupe_key)
+            yield from self._triggered(self.pipelines[name], keyed, cause)
 
     def _hooked(self, end: RootEnd, event: Event) -> Iterator[Intent | Unrouted]:
         entry = Entry(event, submitted_by=SubmittedBy.HOOK)

@@ -1,7 +1,8 @@
-"""The fast path: heartbeats and triggers, served without the request machinery of Starlette.
+"""The fast path: frequent requests, served without the request machinery of Starlette.
 
 It takes only requests that need nothing special. Every other request, and every refusal, takes
-the normal route, which reports what is wrong.
+the normal route, which reports what is wrong. Heartbeats and triggers are here; the fast path of
+webhooks is next to their normal route.
 """
 
 from __future__ import annotations
@@ -36,7 +37,26 @@ Respond = Callable[[tuple[int, bytes] | None], None]
 
 
 class FastRoute:
-    """One endpoint of the fast path. Used in the event loop only."""
+    """Serves requests of one kind. Used in the event loop only."""
+
+    def take(self, scope: Any, body: bytes, respond: Respond) -> bool:
+        """Return whether the request is taken; `respond` is called once its row is durable."""
+        raise NotImplementedError
+
+
+class FastPath:
+    """The fast routes of one listener."""
+
+    def route_for(self, scope: Any) -> FastRoute | None:
+        """Return the fast route of a request; None if it has to take the normal route.
+
+        Access is decided here, from the head; the body may still follow.
+        """
+        raise NotImplementedError
+
+
+class EndpointRoute(FastRoute):
+    """One endpoint of the route table."""
 
     PATH = ""
 
@@ -52,17 +72,13 @@ class FastRoute:
         """
         raise NotImplementedError
 
-    def take(self, scope: Any, body: bytes, respond: Respond) -> bool:
-        """Return whether the request is taken; `respond` is called once its row is durable."""
-        raise NotImplementedError
-
     def _count(self, status: int, since: float) -> None:
         took = self._services.clock.monotonic() - since
         self._app_context.metrics.count_request(POST, self.endpoint.path, status, took)
 
 
-class FastPath:
-    """The fast routes of one listener."""
+class ApiFastPath(FastPath):
+    """Heartbeats and triggers on the local socket or the API listener."""
 
     def __init__(
         self, app_context: AppContext, access: AccessControl, endpoints: Iterable[Endpoint]
@@ -72,20 +88,19 @@ class FastPath:
         self._triggers = TriggerRoute(app_context, access, rows[TriggerRoute.PATH])
 
     def route_for(self, scope: Any) -> FastRoute | None:
-        """Return the fast route of a request; None if it has to take the normal route."""
         route = self._find(scope["path"]) if scope["method"] == POST else None
         try:
             return route if route is not None and route.admits(scope) else None
         except DuctileError:
             return None
 
-    def _find(self, path: str) -> FastRoute | None:
+    def _find(self, path: str) -> EndpointRoute | None:
         if path.startswith(TriggerRoute.PREFIX):
             return self._triggers
         return self._heartbeats if path == HeartbeatRoute.PATH else None
 
 
-class HeartbeatRoute(FastRoute):
+class HeartbeatRoute(EndpointRoute):
     PATH = "/gateway/heartbeat"
     OK = b'{"status":"ok"}\n'
 
@@ -115,7 +130,7 @@ class HeartbeatRoute(FastRoute):
         return True
 
 
-class TriggerRoute(FastRoute):
+class TriggerRoute(EndpointRoute):
     PREFIX = "/plugin/"
     PATH = "/plugin/{plugin}/{command}"
 

@@ -75,7 +75,7 @@ class RelayIngress:
             return error_response(405, "method not allowed", "method_not_allowed", headers=allow)
         path, body = request.scope["path"], await read_body(request, ingress.largest_body)
         now = self._app_context.services.clock.now()
-        verified = ingress.verify(RelayRequest(path, headers_of(request), body), now)
+        verified = ingress.verify(RelayRequest(path, headers_of(request.scope), body), now)
         if not isinstance(verified, RelayRejection):
             try:
                 return await self._accept(verified, ingress)

@@ -38,7 +38,7 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         id=id,
         plugin=new.plugin,
         command=new.command,
-        payload=_encode_payload(new.payload),
+        payload=encode_payload(new.payload),
         max_attempts=tx_config.max_attempts(new.plugin, new.command),
         submitted_by=new.submitted_by.value,
         submitter=new.submitter,
@@ -82,7 +82,8 @@ def set_submitter(tx: Tx, job_ids: Iterable[str], submitter: str) -> None:
         tx.run("set_submitter", ids=orjson.dumps(ids).decode(), submitter=submitter)
 
 
-def _encode_payload(payload: Json) -> str:
+def encode_payload(payload: Json) -> str:
+    """The text of a job's `payload` column, without U+0000."""
     encoded = orjson.dumps(payload)
     # Only a document that contains the escape can hold U+0000; the others need no second pass.
     if b"\\u0000" in encoded:

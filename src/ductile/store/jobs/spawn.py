@@ -10,7 +10,6 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
-from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.core.pipelines.intents import (
     Intent,
     MatchWaits,
@@ -188,13 +187,13 @@ class _IntentWriter:
 
     def _insert_job(self, intent: SpawnJob, point: SpawnPoint) -> None:
         job_id = self._ids.next()
-        column = without_nul(payload_column(intent.command, intent.event))
+        column = payload_column(intent.command, intent.event)
         added = self._tx.run(
             "insert_routed_job",
             id=job_id,
             plugin=intent.plugin,
             command=intent.command,
-            payload=orjson.dumps(column).decode(),
+            payload=enqueue.encode_payload(column),
             max_attempts=self._tx_config.max_attempts(intent.plugin, intent.command),
             submitted_by=intent.submitted_by.value,
             dedupe_key=intent.dedupe_key,

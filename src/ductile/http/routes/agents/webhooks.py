@@ -61,7 +61,7 @@ async def receive_event(request: Request) -> Response:
         id = _webhook_id(request)
         webhook = await read_ledger(services, lambda tx: webhooks.find_webhook(tx, id))
         body = await read_body(request)
-        headers = headers_of(request)
+        headers = headers_of(request.scope)
         now = services.clock.now()
         verified = verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp())
         if verified is None:
