@@ -29,7 +29,7 @@ webhooks:
   endpoints:
     - {{path: /hook/small, plugin: echo, secret: {SECRET}, max_body_size: 100}}
     - {{path: /hook/github, plugin: echo, secret: {SECRET}, provider: github}}
-    - {{path: /hook/large, plugin: echo, secret: {SECRET}, max_body_size: 100000}}
+    - {{path: /hook/large, plugin: echo, secret: {SECRET}, provider: github}}
 """
 Headers = Mapping[str, str]
 
