@@ -26,19 +26,20 @@ from ductile.store.engines.open import open_ledger
 from ductile.store.engines.sqlite import connect
 
 WANTED_MS = 50.0
-SEARCH_BY_END = "search by the end of an id"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECONDS_APART = 2
 COLUMNS = "id, plugin, command, payload, status, submitted_by, created_at, completed_at, \
 next_retry_at, pipeline, step_path"
 # One job in a hundred did not succeed; of those one in a hundred is dead. The first ten jobs are
-# the only ones of their plugin and pipeline. A thousand old jobs still wait for a retry.
+# the only ones of their plugin, pipeline, command and producer. A thousand old jobs still wait for
+# a retry.
 VALUES = """
 '0199' || {hex} || '-0000-7000-8000-' || {hex} || {hex},
-CASE WHEN i <= 10 THEN 'rare' ELSE 'plugin-' || (i % 8) END, 'handle', :payload,
+CASE WHEN i <= 10 THEN 'rare' ELSE 'plugin-' || (i % 8) END,
+CASE WHEN i <= 10 THEN 'sync' ELSE 'handle' END, :payload,
 CASE WHEN i <= 1000 THEN 'queued' WHEN i % 10000 = 0 THEN 'dead' WHEN i % 100 = 0 THEN 'failed'
      ELSE 'succeeded' END,
-'route', {created}, CASE WHEN i > 1000 THEN {created} END,
+CASE WHEN i <= 10 THEN 'cli' ELSE 'route' END, {created}, CASE WHEN i > 1000 THEN {created} END,
 CASE WHEN i <= 1000 THEN '2100-01-01T00:00:00.000000Z' END,
 CASE WHEN i <= 10 THEN 'rare' WHEN i % 10 = 0 THEN 'pipeline-' || (i / 10 % 4) ELSE '' END,
 CASE WHEN i % 10 = 0 THEN 'step' ELSE '' END
@@ -84,14 +85,9 @@ def measure(*, quick: bool) -> Findings:
                 )
             line.close()
         here = [row for row in rows if row["engine"] == engine]
-        search = next(row for row in here if row["filter"] == SEARCH_BY_END)
-        slowest = max((row for row in here if row is not search), key=_p50)
-        what = f"{jobs:,} jobs, {engine}, slowest list"
-        found.checks += [
-            Check(what, _p50(slowest), "ms", at_most=WANTED_MS),
-            # No index: it would have to be written at a random place for each job.
-            Check(f"{jobs:,} jobs, {engine}, {SEARCH_BY_END}", _p50(search), "ms"),
-        ]
+        slowest = max(here, key=_p50)
+        what = f"{jobs:,} jobs, {engine}, slowest list or search"
+        found.checks.append(Check(what, _p50(slowest), "ms", at_most=WANTED_MS))
     print(table(rows))
     found.details = {"rows": rows, "jobs": jobs}
     return found
@@ -137,6 +133,10 @@ def requests(line: Line, jobs: int) -> dict[str, str]:
         "a plugin of ten old jobs": {"plugin": "rare"},
         "pipeline": {"pipeline": "pipeline-1"},
         "a pipeline of ten old jobs": {"pipeline": "rare"},
+        "command": {"command": "handle"},
+        "a command of ten old jobs": {"command": "sync"},
+        "a producer of ten old jobs": {"submitted_by": "cli"},
+        "pipeline and command, which no job has": {"pipeline": "pipeline-1", "command": "sync"},
         "status succeeded": {"status": "succeeded"},
         "status dead": {"status": "dead"},
         "status skipped, of which there is none": {"status": "skipped"},
@@ -155,7 +155,7 @@ def requests(line: Line, jobs: int) -> dict[str, str]:
     paths["plugin, cursor in the middle"] = f"/jobs?plugin=plugin-1&before={jobs // 2}"
     newest = orjson.loads(line.get("/jobs?limit=1"))["jobs"][0]["job_id"]
     paths["search by the start of an id"] = f"/job-ids?begins={newest[:12]}&limit=6"
-    paths[SEARCH_BY_END] = f"/job-ids?ends={newest[-8:]}&limit=6"
+    paths["search by the end of an id"] = f"/job-ids?ends={newest[-8:]}&limit=6"
     paths["queue"] = "/queue?limit=50"
     return paths
 

@@ -93,6 +93,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "progress",
         "retry-job",
         "bulk-action",
+        "backup",
         "pause-schedule",
         "pause-plugin",
         "approve",

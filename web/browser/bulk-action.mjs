@@ -13,7 +13,12 @@ await run(async (page) => {
     ({ jobs }) => jobs.length === 3,
     'the jobs are not dead',
   );
-  await goTo(page, '/jobs?status=dead&plugin=broken');
+  // A job of another pipeline or period is not touched.
+  await goTo(page, '/jobs?status=dead&plugin=broken&pipeline=photos');
+  await page.getByRole('button', { name: 'Retry all …' }).click();
+  await page.getByRole('heading', { name: 'Retry 0 jobs?' }).waitFor();
+  await page.getByRole('button', { name: 'Keep them as they are' }).click();
+  await goTo(page, '/jobs?status=dead&plugin=broken&period=last+hour');
   await page.getByRole('button', { name: 'Retry all …' }).click();
   const dialog = page.getByRole('dialog');
   await dialog.getByRole('heading', { name: 'Retry 3 jobs?' }).waitFor();
@@ -29,5 +34,8 @@ await run(async (page) => {
     ({ jobs }) => jobs.length === 3 && jobs.every(({ attempt }) => attempt === 2),
     'the jobs were not retried',
   );
-  assert.ok(page.url().includes('status=dead&plugin=broken'), 'the filters stay in the address');
+  assert.ok(
+    page.url().includes('status=dead&plugin=broken&period=last+hour'),
+    'the filters stay in the address',
+  );
 });

@@ -25,7 +25,6 @@ await run(async (page) => {
   await page.getByRole('button', { name: 'Retry all …' }).waitFor();
   await goTo(page, '/jobs?status=dead&pipeline=photos');
   await page.getByText('No job matches these filters').waitFor();
-  assert.equal(await page.getByRole('button', { name: 'Retry all …' }).count(), 0);
   await goTo(page, '/jobs?period=last+hour');
   await page.getByRole('row', { name: /broken\.poll/ }).waitFor();
 });

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from ductile._fast_dataclass import dataclass
 from ductile.engine.services import Services
 from ductile.errors import DuctileError
-from ductile.model import JobStatus, SubmittedBy
+from ductile.model import JobStatus
 from ductile.operations import jobs
 from ductile.store.engines.api import Tx, Work
+from ductile.store.jobs.read import JobFilter, find_bulk_ids
 
 JOBS_PER_COMMIT = 100
 """Jobs ended per transaction, so that other writers do not wait for all of them."""
@@ -32,31 +33,18 @@ def check_count(count: int, expected: int | None) -> None:
 class Selection:
     """The jobs that match every filter that is set, at most `limit`; with `dry` only list them."""
 
-    plugin: str | None
-    command: str | None
-    status: JobStatus | None
-    submitted_by: SubmittedBy | None
-    before: str | None
-    """Created before this time."""
+    wanted: JobFilter
     limit: int
     dry: bool
     expected: int | None = None
     """The count of the preview."""
 
     def find(self, tx: Tx, action: str) -> list[str]:
-        """The ids of the matching jobs to which `action` applies; may raise `CountChanged`."""
-        rows = tx.all(
-            "jobs_for_bulk",
-            action=action,
-            plugin=self.plugin,
-            command=self.command,
-            status=self.status and self.status.value,
-            submitted_by=self.submitted_by and self.submitted_by.value,
-            before=self.before,
-            limit=self.limit,
-        )
-        check_count(len(rows), self.expected)
-        return [row[0] for row in rows]
+        """The ids of the matching jobs to which `action` applies, the oldest first; may raise
+        `CountChanged`."""
+        found = find_bulk_ids(tx, action, self.wanted, self.limit)
+        check_count(len(found), self.expected)
+        return found
 
     def apply(self, found: Sequence[str], act: Callable[[str], object]) -> BulkResult:
         """Call `act` for each job; a refusal of one does not stop the others."""
@@ -82,9 +70,9 @@ class BulkResult:
 
 def cancel(gateway: Services, selection: Selection) -> BulkResult:
     found = gateway.ledger.read(lambda tx: selection.find(tx, "cancel"))
-    include_queued = not selection.dry and selection.status in (None, JobStatus.QUEUED)
+    include_queued = not selection.dry and selection.wanted.status in (None, JobStatus.QUEUED)
     ended = _end_queued(gateway, found) if include_queued else frozenset()
-    cancelling = jobs.JobCancellation(gateway, dry=selection.dry, only=selection.status)
+    cancelling = jobs.JobCancellation(gateway, dry=selection.dry, only=selection.wanted.status)
     cancelling.request_remote([job_id for job_id in found if job_id not in ended])
     return selection.apply(found, lambda job_id: job_id in ended or cancelling(job_id))
 

@@ -113,6 +113,19 @@ def test_cancel_and_retry_a_queued_job_without_a_gateway(flow: CliRunner) -> Non
     assert "retried by an operator" in flow("job", "why", job).out
 
 
+def test_cancel_and_retry_by_filters(flow: CliRunner) -> None:
+    first, second = (flow("run", "mark", "--async", "--json").json["job_id"] for _ in range(2))
+    which = ("--plugin", "mark")
+    assert flow("job", "cancel", *which, "--until", "1h", "--json").json["jobs"] == []
+    planned = flow("job", "cancel", *which, "--since", "1h", "--dry-run").out
+    assert planned == f"would cancel 2 jobs\n  {first}\n  {second}\n"
+    assert flow("job", "cancel", *which).out == "cancelled 2 jobs\n"
+    done = flow("job", "retry", "--status", "dead", "--limit", "1", "--json").json
+    assert (done["jobs"], done["more"]) == ([first], True)
+    for wrong in (["retry"], ["retry", second, *which], ["cancel"], ["cancel", *which, "--force"]):
+        assert flow("job", *wrong).code == 2, wrong
+
+
 def test_retry_runs_a_job_that_waits_out_its_backoff_now(flow: CliRunner) -> None:
     fixed = f"[ -e '{flow.root}/fixed' ] || exit 1\necho '{{\"status\": \"ok\"}}'"
     flow.plugin("hopeful", fixed)

@@ -79,6 +79,11 @@ def test_bulk_retry_and_cancel() -> None:
         which = {"filter": {"plugin": "echo", "command": "poll"}}
         planned = own.ask("POST", "/jobs/cancel", {**which, "dry_run": True}).json
         assert planned["jobs"] == ids
+        for none in ({"pipeline": "p"}, {"until": "2026-01-01"}, {"before": "2026-01-01"}):
+            nothing = {"filter": {**which["filter"], **none}, "dry_run": True}
+            assert own.ask("POST", "/jobs/cancel", nothing).json["jobs"] == [], none
+        since = {"filter": {**which["filter"], "since": "2026-01-01"}, "dry_run": True}
+        assert own.ask("POST", "/jobs/cancel", since).json["jobs"] == ids
         assert own.ask("POST", "/jobs/cancel", {**which, "limit": 2}).json["more"] is True
         assert own.ask("POST", "/jobs/cancel", which).json["jobs"] == ids[2:]
         assert own.ask("GET", "/analytics/queue").json["queued"] == 1
@@ -96,6 +101,7 @@ def test_bulk_retry_and_cancel() -> None:
         {"filter": {"plugins": "echo"}},
         {"filter": {"plugin": 1}},
         {"filter": {"before": "yesterday"}},
+        {"filter": {"before": "2026-01-01", "until": "2026-01-01"}},
         {"filter": {"plugin": "echo"}, "limit": 0},
         {"filter": {"plugin": "echo"}, "limit": "1"},
     ],

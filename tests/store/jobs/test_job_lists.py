@@ -16,7 +16,7 @@ from ductile.model import JobStatus, SubmittedBy
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.queries import load_queries
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.jobs.read import JobFilter, list_jobs
+from ductile.store.jobs.read import JobFilter, find_bulk_ids, list_jobs
 from tests.store.conftest import execute
 
 START = datetime(2026, 2, 8, 10, tzinfo=UTC)
@@ -80,9 +80,14 @@ FILTERS = [
         (None, START + timedelta(minutes=60)),
     )
 ] + [
-    JobFilter(command="poll", submitted_by=SubmittedBy.ROUTE),
-    JobFilter(plugin="mark", command="handle"),
-    JobFilter(pipeline="gone"),
+    JobFilter(status=status, plugin=plugin, pipeline=pipeline, command=command, submitted_by=by)
+    for status, plugin, pipeline, command, by in product(
+        (None, JobStatus.SUCCEEDED, JobStatus.DEAD),
+        (None, "mark"),
+        (None, "deploy", "gone"),
+        (None, "poll"),
+        (None, SubmittedBy.ROUTE),
+    )
 ]
 
 
@@ -96,6 +101,17 @@ def test_every_combination_of_filters_finds_its_jobs_in_pages(filled: Ledger) ->
         assert found == expected(wanted), wanted
 
 
+@pytest.mark.parametrize("action", ["retry", "cancel"])
+def test_a_bulk_action_finds_the_jobs_of_a_list_that_it_applies_to(
+    filled: Ledger, action: str
+) -> None:
+    states = {"retry": ("failed", "dead"), "cancel": ("queued", "running")}[action]
+    by_id = {row["id"]: row["status"] for row in rows()}
+    for wanted in FILTERS:
+        ids = filled.read(lambda tx, wanted=wanted: find_bulk_ids(tx, action, wanted, COUNT))
+        assert ids == sorted(id for id in expected(wanted) if by_id[id] in states), wanted
+
+
 def test_a_cursor_whose_job_was_pruned_continues_with_the_jobs_before_it(filled: Ledger) -> None:
     everything = find(filled, JobFilter(plugin="echo"))
     last = everything[4]
@@ -107,8 +123,6 @@ def test_a_cursor_whose_job_was_pruned_continues_with_the_jobs_before_it(filled:
 
 INDEXES = {
     "jobs": "created",
-    "jobs_of_plugin": "plugin",
-    "jobs_of_pipeline": "pipeline",
     "jobs_without_success": "status",
     "jobs_of_plugin_without_success": "plugin_status",
     "jobs_of_pipeline_without_success": "pipeline_status",
@@ -120,6 +134,8 @@ VALUES = {
     **dict.fromkeys(("plugin", "pipeline", "status"), "x1"),
     **dict.fromkeys(("command", "submitted_by")),
     "since": "",
+    "tail": "ab",
+    "suffix": "cab",
     "at": "~",
     "before": 10**6,
     "limit": 50,
@@ -142,6 +158,20 @@ def test_the_queue_is_counted_by_indexes(tmp_path: Path) -> None:
     plan = explain(tmp_path, "queue_depth")
     assert "INDEX job_queue_ready" in plan
     assert "job_queue_waiting" in plan
+
+
+@pytest.mark.parametrize(
+    ("query", "index"), [("jobs_of_kinds", "kind"), ("jobs_of_pipeline", "pipeline_kind")]
+)
+def test_sqlite_reads_the_newest_jobs_of_each_kind(tmp_path: Path, query: str, index: str) -> None:
+    plan = explain(tmp_path, query)
+    assert "SCAN job_queue" not in plan
+    # Once for the first kind, once for the next, once for the jobs of each.
+    assert plan.count(f"INDEX job_queue_{index} ") == 3, plan
+
+
+def test_sqlite_finds_the_end_of_an_id_by_an_index(tmp_path: Path) -> None:
+    assert "job_queue_id_end (<expr>=?)" in explain(tmp_path, "job_ids_with_suffix")
 
 
 @pytest.mark.parametrize("query", INDEXES)

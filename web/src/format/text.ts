@@ -8,6 +8,11 @@ export function countOf(count: number, noun: string, plural = `${noun}s`): strin
   return `${count.toLocaleString('en')} ${count === 1 ? noun : plural}`;
 }
 
+/** The name of a step without those of the splits around it: `copy` of `copies.1.cloud.copy`. */
+export function stepName(path: string): string {
+  return path.slice(path.lastIndexOf('.') + 1);
+}
+
 /** `timed_out` as `timed out`. */
 export function words(name: string): string {
   return name.replaceAll('_', ' ');

@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { describeCron, describeRule } from '../../src/format/cron';
 import { formatDistance, formatDuration } from '../../src/format/duration';
-import { countOf, formatBytes, shortId, stripTerminalSequences } from '../../src/format/text';
+import {
+  countOf,
+  formatBytes,
+  shortId,
+  stepName,
+  stripTerminalSequences,
+} from '../../src/format/text';
 import { describeTime } from '../../src/format/time';
 
 describe('formatDuration', () => {
@@ -65,6 +71,7 @@ describe('texts', () => {
   it('shortens ids to the part that differs', () => {
     expect(shortId('01a1e592-5b03-7078-98fa-02389e83a374')).toBe('9e83a374');
     expect(shortId('short')).toBe('short');
+    expect([stepName('copies.1.cloud.copy'), stepName('tell')]).toEqual(['copy', 'tell']);
   });
 
   it('removes terminal sequences only', () => {

@@ -50,6 +50,20 @@ describe('findAttention', () => {
     expect(findAttention(nothing)).toEqual([]);
   });
 
+  it('reports a schedule that cannot fire, and not one that fired its only time', () => {
+    const schedules = {
+      schedules: ['exhausted', 'active', 'paused', 'invalid'].map((state) => ({
+        plugin: 'a',
+        schedule: state,
+        state,
+        reason: null,
+        last_fire: null,
+      })),
+    };
+    const items = findAttention({ ...nothing, schedules } as never);
+    expect(items.map(({ title }) => title)).toEqual(['a/invalid']);
+  });
+
   it('reports a paused plugin, and leaves the gateway to its notice', () => {
     const pause = {
       paused_by: 'token:ada',

@@ -10,6 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, Noun
+from ductile.cli.commands.job_bulk import bulk_options, has_filters, run_bulk
 from ductile.cli.commands.job_logs import logs
 from ductile.cli.display import (
     Row,
@@ -31,6 +32,7 @@ from ductile.cli.options import (
     read_json,
     resolve_job_id,
 )
+from ductile.errors import UsageError
 
 job = Noun("job", "List, inspect, retry, cancel and replay jobs.")
 job.add_command(logs)
@@ -40,6 +42,7 @@ CANCEL_TIMEOUT = 15.0
 OMITTED_PARTS = ("last_error", "attempts", "baggage_added")
 """Parts of a job in the graph that a response can omit for their size."""
 ID = click.argument("typed_id", metavar="ID")
+ID_OR_FILTERS = click.argument("typed_id", metavar="[ID]", required=False)
 
 
 def _post(context: CommandContext, typed_id: str, verb: str, body: Row | None = None) -> Json:
@@ -218,15 +221,19 @@ def _show_why(found: Row) -> None:
 
 
 @job.write("retry")
-@ID
-def retry(context: CommandContext, typed_id: str) -> None:
+@ID_OR_FILTERS
+@bulk_options
+def retry(context: CommandContext, typed_id: str | None, **filters: Any) -> int:
     """Queue a failed or dead job again, or end its backoff.
 
     The job gets as many attempts as its plugin's configuration allows. A queued job that waits for
-    its next attempt runs now, and keeps its number of attempts.
+    its next attempt runs now, and keeps its number of attempts. With filters instead of ID, all
+    failed and dead jobs that match are queued again, the oldest first; --dry-run lists them.
     """
-    result = _post(context, typed_id, "retry")
-    context.show(result, _show_retry)
+    if has_filters(typed_id, filters):
+        return run_bulk(context, "retry", filters)
+    context.show(_post(context, str(typed_id), "retry"), _show_retry)
+    return 0
 
 
 def _show_retry(result: Row) -> None:
@@ -242,15 +249,21 @@ def _show_retry(result: Row) -> None:
 
 
 @job.write("cancel")
-@ID
+@ID_OR_FILTERS
 @click.option("--force", is_flag=True, help="End a job whose node does not answer.")
-def cancel(context: CommandContext, typed_id: str, force: bool) -> int:
+@bulk_options
+def cancel(context: CommandContext, typed_id: str | None, force: bool, **filters: Any) -> int:
     """Cancel a queued or running job.
 
-    The processes of a running job are killed. Exit 1 if the job ended otherwise.
+    The processes of a running job are killed. Exit 1 if the job ended otherwise. With filters
+    instead of ID, all queued and running jobs that match are cancelled; --dry-run lists them.
     """
+    if has_filters(typed_id, filters):
+        if force:
+            raise UsageError("--force ends one job; give its ID")
+        return run_bulk(context, "cancel", filters)
     with context.open_api() as api:
-        job_id = resolve_job_id(api, typed_id)
+        job_id = resolve_job_id(api, str(typed_id))
         body = {"force": True} if force else None
         result = context.post_to(api, path_to("job", job_id, "cancel"), body)
         if not context.dry_run:

@@ -131,14 +131,18 @@ class JobSelector(RequestModel):
 
     plugin: Text = Field(None, description="Jobs of this plugin.")
     command: Text = Field(None, description="Jobs of this command.")
+    pipeline: Text = Field(None, description="Steps of this pipeline.")
     status: Annotated[JobStatus | None, OneOf(JobStatus, status_named)] = Field(
         None, description="Jobs in this state."
     )
     submitted_by: Annotated[SubmittedBy | None, OneOf(SubmittedBy)] = Field(
         None, description="Jobs of this producer."
     )
-    before: Annotated[datetime | None, Timestamp()] = Field(
-        None, description="Jobs created before this time."
+    since: Annotated[datetime | None, Timestamp()] = Field(
+        None, description="Jobs created at or after this time."
+    )
+    until: Annotated[datetime | None, Timestamp()] = Field(
+        None, description="Jobs created before this time; `before` means the same."
     )
 
     @model_validator(mode="before")
@@ -152,6 +156,10 @@ class JobSelector(RequestModel):
             raise ValueError("must not contain null")
         if any("\0" in text for text in value.values() if isinstance(text, str)):
             raise ValueError("must not contain U+0000")
+        if "before" in value:
+            if "until" in value:
+                raise ValueError("must not contain both until and before")
+            value = {("until" if key == "before" else key): value[key] for key in value}
         return value
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.clock import to_text
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import UsageError
 from ductile.http.middleware.audit import note_details
@@ -307,13 +306,8 @@ async def retry_jobs(request: Request, body: BulkBody) -> Response:
 
 
 def _selection(body: BulkBody) -> Selection:
-    wanted = body.filter
     return Selection(
-        plugin=wanted.plugin,
-        command=wanted.command,
-        status=wanted.status,
-        submitted_by=wanted.submitted_by,
-        before=None if wanted.before is None else to_text(wanted.before),
+        JobFilter(**dict(body.filter)),
         limit=body.limit,
         dry=body.dry_run,
         expected=body.expected,

@@ -19,6 +19,8 @@ from ductile.store.engines.queries import JOB, NEVER
 _PAYLOAD, _STATUS, _CREATED_AT = map(JOB.index, ("payload", "status", "created_at"))
 _LATEST, _LAST_SEQ = "~", 2**63 - 1
 """Beyond every time and number of a job."""
+ID_END = 2
+"""The number of characters at the end of an id by which an index finds it."""
 _MOMENTS = tuple(map(JOB.index, ("started_at", "completed_at", "next_retry_at")))
 
 
@@ -119,18 +121,25 @@ def list_jobs(
     elif before is not None:
         row = tx.one("created_at_of_seq", seq=before)
         at, number = min((at, number), ("" if row is None else row[0], before))
-    return tx.dicts(
-        query,
-        status=wanted.status,
-        plugin=wanted.plugin,
-        pipeline=wanted.pipeline,
-        command=wanted.command,
-        submitted_by=wanted.submitted_by,
-        since="" if wanted.since is None else to_text(wanted.since),
-        at=at,
-        before=number,
-        limit=limit,
-    )
+    return tx.dicts(query, **_values(wanted), at=at, before=number, limit=limit)
+
+
+def find_bulk_ids(tx: Tx, action: str, wanted: JobFilter, limit: int) -> list[str]:
+    """The ids of the oldest matching jobs that can be retried, or cancelled."""
+    until = _LATEST if wanted.until is None else to_text(wanted.until)
+    rows = tx.all(f"jobs_to_{action}", **_values(wanted), until=until, limit=limit)
+    return [row[0] for row in rows]
+
+
+def _values(wanted: JobFilter) -> dict[str, Any]:
+    return {
+        "status": wanted.status,
+        "plugin": wanted.plugin,
+        "pipeline": wanted.pipeline,
+        "command": wanted.command,
+        "submitted_by": wanted.submitted_by,
+        "since": "" if wanted.since is None else to_text(wanted.since),
+    }
 
 
 def _query_for(wanted: JobFilter) -> str:
@@ -139,15 +148,14 @@ def _query_for(wanted: JobFilter) -> str:
         return "jobs_queued"
     if wanted.status is JobStatus.RUNNING:
         return "jobs_running"
-    query = "jobs"
-    if wanted.pipeline is not None:
-        query = "jobs_of_pipeline"
-    elif wanted.plugin is not None:
-        query = "jobs_of_plugin"
     # Of most ledgers nearly every job has succeeded, so that this state needs no index.
-    if wanted.status in (None, JobStatus.SUCCEEDED):
-        return query
-    return f"{query}_without_success"
+    with_success = wanted.status in (None, JobStatus.SUCCEEDED)
+    if wanted.pipeline is not None:
+        return "jobs_of_pipeline" if with_success else "jobs_of_pipeline_without_success"
+    if with_success:
+        kind = (wanted.plugin, wanted.command, wanted.submitted_by)
+        return "jobs" if kind == (None, None, None) else "jobs_of_kinds"
+    return "jobs_without_success" if wanted.plugin is None else "jobs_of_plugin_without_success"
 
 
 def find_job_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
@@ -157,11 +165,13 @@ def find_job_ids(tx: Tx, prefix: str, limit: int) -> list[str]:
 
 
 def find_job_ids_by_end(tx: Tx, suffix: str, limit: int) -> list[str]:
-    """The first job ids with this suffix. The log is read only if the queue has none, because no
-    index helps."""
-    rows = tx.all("job_ids_with_suffix", suffix=suffix, limit=limit) or tx.all(
-        "logged_job_ids_with_suffix", suffix=suffix, limit=limit
-    )
+    """The first job ids with this suffix, at least two characters. The log is read only if the
+    queue has none, because no index helps."""
+    if len(suffix) < ID_END:
+        return []
+    rows = tx.all(
+        "job_ids_with_suffix", suffix=suffix, tail=suffix[-ID_END:], limit=limit
+    ) or tx.all("logged_job_ids_with_suffix", suffix=suffix, limit=limit)
     return [row[0] for row in rows]
 
 

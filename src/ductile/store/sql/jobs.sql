@@ -22,13 +22,51 @@ FROM job_queue;
 @job_summaries@ @by_index@ job_queue_created
 WHERE @job_page@;
 
--- name: jobs_of_plugin
-@job_summaries@ @by_index@ job_queue_plugin
-WHERE plugin = :plugin AND @job_page@;
+-- name: jobs_of_kinds
+-- A kind of jobs is a plugin, a command and a producer. Each is found with one index probe, as the
+-- number of one of its jobs; of those that match the newest jobs are read, and merged.
+WITH RECURSIVE kinds(seq) AS (
+  SELECT (SELECT seq FROM job_queue @by_index@ job_queue_kind
+          WHERE plugin >= coalesce(CAST(:plugin AS TEXT), '')
+          ORDER BY plugin, command, submitted_by LIMIT 1)
+  UNION ALL
+  SELECT (SELECT next.seq FROM job_queue next
+          WHERE (next.plugin, next.command, next.submitted_by)
+                > (last.plugin, last.command, last.submitted_by)
+          ORDER BY next.plugin, next.command, next.submitted_by LIMIT 1)
+  FROM kinds JOIN job_queue last ON last.seq = kinds.seq
+  WHERE CAST(:plugin AS TEXT) IS NULL OR last.plugin = :plugin
+)
+@job_summaries@ WHERE seq IN (
+  SELECT page.value FROM kinds JOIN job_queue kind ON kind.seq = kinds.seq, @each_seq_of@ (
+    SELECT seq FROM job_queue @by_index@ job_queue_kind
+    WHERE plugin = kind.plugin AND command = kind.command AND submitted_by = kind.submitted_by
+      AND @job_page@) AS newest @end_of_each@ AS page
+  WHERE @kind_filter@)
+ORDER BY created_at DESC, seq DESC LIMIT :limit;
 
 -- name: jobs_of_pipeline
-@job_summaries@ @by_index@ job_queue_pipeline
-WHERE pipeline <> '' AND pipeline = :pipeline AND @job_page@;
+-- The same for the jobs of one pipeline.
+WITH RECURSIVE kinds(seq) AS (
+  SELECT (SELECT seq FROM job_queue @by_index@ job_queue_pipeline_kind
+          WHERE pipeline <> '' AND pipeline = :pipeline
+          ORDER BY plugin, command, submitted_by LIMIT 1)
+  UNION ALL
+  SELECT (SELECT next.seq FROM job_queue next
+          WHERE next.pipeline <> '' AND next.pipeline = :pipeline
+            AND (next.plugin, next.command, next.submitted_by)
+                > (last.plugin, last.command, last.submitted_by)
+          ORDER BY next.plugin, next.command, next.submitted_by LIMIT 1)
+  FROM kinds JOIN job_queue last ON last.seq = kinds.seq
+)
+@job_summaries@ WHERE seq IN (
+  SELECT page.value FROM kinds JOIN job_queue kind ON kind.seq = kinds.seq, @each_seq_of@ (
+    SELECT seq FROM job_queue @by_index@ job_queue_pipeline_kind
+    WHERE pipeline <> '' AND pipeline = kind.pipeline AND plugin = kind.plugin
+      AND command = kind.command AND submitted_by = kind.submitted_by
+      AND @job_page@) AS newest @end_of_each@ AS page
+  WHERE @kind_filter@)
+ORDER BY created_at DESC, seq DESC LIMIT :limit;
 
 -- name: jobs_without_success
 @job_summaries@ @by_index@ job_queue_status
@@ -81,26 +119,31 @@ SELECT id FROM logged WHERE id >= :prefix
 ORDER BY id LIMIT :limit;
 
 -- name: job_ids_with_suffix
-SELECT id FROM job_queue WHERE substr(id, length(id) - length(:suffix) + 1) = :suffix
+-- `tail` is the last two characters of the suffix.
+WITH found AS MATERIALIZED (
+  SELECT id FROM job_queue @by_index@ job_queue_id_end WHERE substr(id, length(id) - 1) = :tail)
+SELECT id FROM found WHERE substr(id, length(id) - length(:suffix) + 1) = :suffix
 ORDER BY id LIMIT :limit;
 
 -- name: logged_job_ids_with_suffix
--- Of jobs past retention, by their attempts.
+-- Of jobs past retention, by their attempts. No index helps.
 SELECT DISTINCT id FROM (
   SELECT substr(id, 1, length(id) - length('-' || attempt)) AS id FROM job_log) AS logged
 WHERE substr(id, length(id) - length(:suffix) + 1) = :suffix
 ORDER BY id LIMIT :limit;
 
--- name: jobs_for_bulk
--- The oldest first; a filter that is NULL is not applied.
-SELECT id FROM job_queue
-WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
-  AND (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
-  AND (CAST(:command AS TEXT) IS NULL OR command = :command)
-  AND (CAST(:submitted_by AS TEXT) IS NULL OR submitted_by = :submitted_by)
-  AND (CAST(:before AS TEXT) IS NULL OR created_at < :before)
-  AND status IN ('queued', 'running', 'failed', 'dead')
-  AND (CASE WHEN status IN ('queued', 'running') THEN 'cancel' ELSE 'retry' END) = :action
+-- Jobs of a bulk action, the oldest first.
+
+-- name: jobs_to_cancel
+SELECT id FROM job_queue @by_index@ job_queue_pending
+WHERE status IN ('queued', 'running') AND created_at >= :since AND created_at < :until
+  AND @job_filter@
+ORDER BY seq LIMIT :limit;
+
+-- name: jobs_to_retry
+SELECT id FROM job_queue @by_index@ job_queue_status
+WHERE @without_success@ AND status IN ('failed', 'dead') AND created_at >= :since
+  AND created_at < :until AND @job_filter@
 ORDER BY seq LIMIT :limit;
 
 -- name: job_transitions

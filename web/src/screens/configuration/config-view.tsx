@@ -10,6 +10,7 @@ import { JsonView } from '../../components/json-view';
 import { Details, Section } from '../../components/page';
 import { Loaded } from '../../components/states';
 import { notify, report } from '../../components/toast';
+import { BackupButton } from './backup';
 
 export function ConfigFiles() {
   const [preview, setPreview] = useState<Reload | null>(null);
@@ -32,15 +33,21 @@ export function ConfigFiles() {
         <>
           <Problems warnings={warnings} />
           {can('system:rw') && (
-            <p>
+            <div class="actions">
               <button type="button" onClick={open}>
                 Reload …
               </button>
-            </p>
+              <BackupButton />
+            </div>
           )}
           <Details
             entries={[
-              ['Hash', <span class="mono">{config_hash}</span>],
+              [
+                'Hash',
+                <span class="mono" title={config_hash}>
+                  {config_hash.slice(0, 12)}
+                </span>,
+              ],
               ['Snapshot', snapshot_id && <span class="mono">{snapshot_id}</span>],
             ]}
           />

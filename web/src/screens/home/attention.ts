@@ -38,7 +38,7 @@ interface Sources {
 
 const RECENT_MS = 86_400_000;
 /** States that are wanted, or that another item reports: breakers and plugins. */
-const QUIET_SCHEDULES = /^(active|paused|done|breaker_.*|refused|unhealthy|disabled)$/;
+const QUIET_SCHEDULES = /^(active|paused|done|exhausted|breaker_.*|refused|unhealthy|disabled)$/;
 
 export function findAttention(sources: Sources): AttentionItem[] {
   return [

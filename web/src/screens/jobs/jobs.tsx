@@ -10,14 +10,14 @@ import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Elapsed, Time } from '../../components/time';
 import { PERIODS, sinceOf } from '../../format/period';
-import { shortId } from '../../format/text';
+import { shortId, stepName } from '../../format/text';
 import { Link } from '../../router/link';
 import { currentQuery, queryValue, setQuery } from '../../router/router';
 import { BulkActions } from './bulk-actions';
 
 const STATES = ['queued', 'running', 'succeeded', 'failed', 'timed_out', 'dead', 'skipped'];
 const PRODUCERS = ['scheduler', 'webhook', 'route', 'cli', 'api', 'hook', 'relay', 'agent'];
-const FILTERS = ['status', 'plugin', 'command', 'submitted_by'];
+const FILTERS = ['status', 'plugin', 'command', 'pipeline', 'submitted_by'];
 const PAGE_SIZE = 50;
 
 const COLUMNS: Column<JobSummary>[] = [
@@ -41,9 +41,9 @@ const COLUMNS: Column<JobSummary>[] = [
     wide: true,
     cell: ({ pipeline, step_path }) =>
       pipeline && (
-        <Link to={`/pipelines/${encodeURIComponent(pipeline)}`}>
+        <Link to={`/pipelines/${encodeURIComponent(pipeline)}`} title={step_path}>
           {pipeline}
-          <span class="muted"> · {step_path}</span>
+          <span class="muted"> · {stepName(step_path)}</span>
         </Link>
       ),
     sortBy: ({ pipeline }) => pipeline || null,
@@ -96,9 +96,8 @@ export function Jobs() {
     FILTERS.map((name) => [name, queryValue(name)]).filter(([, value]) => value),
   );
   const before = queryValue('before');
-  const pipeline = queryValue('pipeline');
   const since = sinceOf(queryValue('period'));
-  const address = withQuery('/jobs', { ...filter, pipeline, since, limit: PAGE_SIZE, before });
+  const address = withQuery('/jobs', { ...filter, since, limit: PAGE_SIZE, before });
   // An older page does not change by new jobs; its rows may still end.
   const page = useResource<JobPage>(address, ofTopics('jobs'));
   useRefresh(page.data?.jobs.some(({ status }) => status === 'running') ?? false, page.refetch);
@@ -108,12 +107,14 @@ export function Jobs() {
     .map(({ name }) => name);
   const pipelines = useResource<Pipelines>('/pipelines');
   const pipelineNames = (pipelines.data?.pipelines ?? []).map(({ name }) => name);
-  // A bulk action cannot be limited by these filters: it would touch more than is shown.
-  const isWider = pipeline !== '' || since !== undefined;
   return (
     <Page
       title="Jobs"
-      actions={can('jobs:rw') && !isWider && <BulkActions filter={filter} onDone={page.refetch} />}
+      actions={
+        can('jobs:rw') && (
+          <BulkActions filter={since ? { ...filter, since } : filter} onDone={page.refetch} />
+        )
+      }
     >
       <Filters>
         <SelectFilter name="status" label="Status" options={STATES} />

@@ -3,7 +3,7 @@
 import type { RunStep, TreeNode } from '../../api/types';
 import type { GraphEdge, GraphNode } from '../../components/graph';
 import type { TimelineRow, TimelineSpan } from '../../components/timeline';
-import { countOf, words } from '../../format/text';
+import { countOf, stepName, words } from '../../format/text';
 import { attemptSpans } from '../job/attempt-spans';
 
 /** The state of a step with several jobs is the one that needs attention most. */
@@ -30,7 +30,7 @@ function nodeOf(id: string, group: RunStep[]): GraphNode {
   const what = group.length > 1 ? countOf(group.length, 'job') : (shown?.plugin ?? shown?.kind);
   return {
     id,
-    title: id,
+    title: stepName(id),
     subtitle: `${what} · ${words(status)}`,
     status,
     href: shown?.job_id ? `/jobs/${shown.job_id}` : undefined,
@@ -43,7 +43,7 @@ export function timelineOf(steps: RunStep[], jobs: TreeNode[] = []): TimelineRow
   return steps.flatMap((step) => {
     const { created_at, started_at, completed_at, status, job_id } = step;
     if (!created_at || !job_id) return [];
-    const title = step.step;
+    const title = stepName(step.step);
     const href = `/jobs/${job_id}`;
     const node = nodes.get(job_id);
     if (node?.attempts.length) return [{ id: job_id, title, href, spans: attemptSpans(node) }];

@@ -14,6 +14,7 @@ import { type Column, Table } from '../../components/table';
 import { Elapsed, Time } from '../../components/time';
 import { Timeline } from '../../components/timeline';
 import { report } from '../../components/toast';
+import { stepName } from '../../format/text';
 import { Link } from '../../router/link';
 import { RunApprovals } from '../approvals/decision';
 import { withLinks } from '../job/why';
@@ -23,7 +24,14 @@ const COLUMNS: Column<RunStep>[] = [
   {
     id: 'step',
     title: 'Step',
-    cell: ({ step, job_id }) => (job_id ? <Link to={`/jobs/${job_id}`}>{step}</Link> : step),
+    cell: ({ step, job_id }) =>
+      job_id ? (
+        <Link to={`/jobs/${job_id}`} title={step}>
+          {stepName(step)}
+        </Link>
+      ) : (
+        stepName(step)
+      ),
   },
   { id: 'status', title: 'Status', cell: ({ status }) => <Badge status={status} /> },
   {
@@ -77,7 +85,7 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
   return (
     <>
       <section class={isFailed ? 'why why-bad' : 'why'} aria-labelledby="why">
-        <h2 id="why">Why</h2>
+        <h2 id="why">{isFailed ? 'Why it failed' : 'This run'}</h2>
         {isFailed && (
           <p class="why-error">{withLinks(run.reason ?? `Step ${run.failed_step} failed.`)}</p>
         )}
