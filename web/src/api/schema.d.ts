@@ -2632,15 +2632,17 @@ export interface components {
         };
         /** @description A filter with at least one key. */
         JobSelector: {
-            /**
-             * Format: date-time
-             * @description Jobs created before this time.
-             */
-            before?: string;
             /** @description Jobs of this command. */
             command?: string;
+            /** @description Steps of this pipeline. */
+            pipeline?: string;
             /** @description Jobs of this plugin. */
             plugin?: string;
+            /**
+             * Format: date-time
+             * @description Jobs created at or after this time.
+             */
+            since?: string;
             /**
              * @description Jobs in this state.
              * @enum {string}
@@ -2651,6 +2653,11 @@ export interface components {
              * @enum {string}
              */
             submitted_by?: "scheduler" | "webhook" | "route" | "cli" | "api" | "hook" | "relay" | "agent" | "alert";
+            /**
+             * Format: date-time
+             * @description Jobs created before this time; `before` means the same.
+             */
+            until?: string;
         };
         /** @enum {string} */
         JobStatus: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "dead" | "skipped";
