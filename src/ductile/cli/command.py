@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -85,6 +86,11 @@ class CommandContext:
 
         remote = None if self.api_url is None else RemoteClient(self.api_url, self.api_key)
         return CommandTarget(self.config, note=self.note, remote=remote)
+
+    def repeat_options(self, line: str) -> str:
+        """A command line for the same configuration or gateway as this one."""
+        given = {"--config": self.config, "--api-url": self.api_url}
+        return line + "".join(f" {name} {quote(str(v))}" for name, v in given.items() if v)
 
     def note(self, text: str) -> None:
         """Print details to stderr, with `-v` only."""

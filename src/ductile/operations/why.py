@@ -8,10 +8,13 @@ from typing import Any
 
 import orjson
 
+from ductile.core.pipelines.graph import SWITCH_PLUGIN, SWITCH_SUFFIX
+from ductile.core.values.suggest import nearest
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.errors import NotFound
+from ductile.errors import NotFound, Path
 from ductile.model import SubmittedBy
 from ductile.operations import status
+from ductile.operations.reports.repair import find_repair
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import read
 
@@ -58,13 +61,15 @@ def _why(
         cause = f", after: {job['last_error']}" if job.get("last_error") else ""
         reasons.append(f"It is queued: {waits}{cause}.")
     reasons += _changes(job["transitions"])
-    reasons += _consequences(tx, job)
+    reasons += _own_condition(job, compiled)
+    reasons += _consequences(tx, job, compiled)
     for drop in tx.dicts("dedupe_drops_of", id=job_id):
         reasons.append(
             f"{drop['created_at']} a {drop['submitted_by']} job with key "
             f"{drop['dedupe_key']!r} was dropped as a duplicate of this one."
         )
-    return {"job_id": job_id, "status": job["status"], "why": reasons}
+    run = find_repair(tx, job, compiled, waits, served=served, now=now)
+    return {"job_id": job_id, "status": job["status"], "why": reasons, "run": run}
 
 
 def _schedule_of_run(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
@@ -97,7 +102,8 @@ def _why_instance(scope: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if scope["reason"]:
         reasons.append(f"{scope['ended_at']} {scope['status']}: {scope['reason']}")
-    return {"job_id": scope["id"], "status": scope["status"], "why": reasons}
+    run = f"ductile pipeline runs {scope['id']}" if scope["parent_id"] is None else None
+    return {"job_id": scope["id"], "status": scope["status"], "why": reasons, "run": run}
 
 
 def _origin(job: Mapping[str, Any]) -> str:
@@ -117,30 +123,67 @@ def _origin(job: Mapping[str, Any]) -> str:
     return f"It was submitted by {by} at {job['created_at']}."
 
 
-def _consequences(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
+def _own_condition(job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[str]:
+    """For a job of `core.switch`, the verdict of its `if` and the values that decided it."""
+    if job["plugin"] != SWITCH_PLUGIN or not job.get("step_path"):
+        return  # Of a pruned job only its log is left.
+    result = job["result"].get("result") if isinstance(job["result"], dict) else None
+    if not isinstance(result, dict) or "matched" not in result:
+        return
+    node = compiled.tx_config.router.node(job["pipeline"], job["step_path"])
+    step = job["step_path"].removesuffix(SWITCH_SUFFIX)
+    text = "" if node is None else f" {node.condition}"
+    place = "" if node is None else f" ({_place(compiled, node.at)})"
+    because = f": {result['because']}" if result.get("because") else ""
+    verdict = "is true" if result["matched"] else "is false, so it did not run"
+    yield f"The `if`{text} of step {step} {verdict}{because}{place}."
+
+
+def _place(compiled: CompiledConfig, at: Path) -> str:
+    file, line, _ = compiled.loaded.locate(at)
+    return f"{file}:{line}"
+
+
+def _consequences(tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[str]:
     """Where its events were routed, and which were not."""
     children = tx.dicts("children", id=job["id"], limit=MOST_CHILDREN + 1)
     for child in children[:MOST_CHILDREN]:
         step = f", step {child['step_path']} of {child['pipeline']}" if child["pipeline"] else ""
         yield f"It led to job {child['id']} of {child['plugin']}{step} ({child['status']})."
+        if child["plugin"] == SWITCH_PLUGIN and (switch := read.describe_job(tx, child["id"])):
+            yield from _own_condition(switch, compiled)
     if len(children) > MOST_CHILDREN:
         yield "It led to further jobs."
-    about_events = list(_about_events(tx, job["id"]))
-    yield from about_events
-    response = job["result"] if isinstance(job["result"], dict) else {}
-    events = [event for event in response.get("events") or () if isinstance(event, dict)]
-    if job["status"] == "succeeded" and not children and not about_events:
-        for event in events:
-            yield f"Its event {event.get('type')} was not routed: no route or pipeline matches it."
+    yield from _about_events(tx, job["id"], compiled)
+    if job["status"] == "succeeded":
+        yield from _unmatched_events(job, compiled)
     yield from _joins(tx, job["id"])
 
 
-def _about_events(tx: Tx, job_id: str) -> Iterator[str]:
+def _unmatched_events(job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[str]:
+    """The types of its events that no route, pipeline, step or wait names."""
+    response = job["result"] if isinstance(job["result"], dict) else {}
+    events = [event for event in response.get("events") or () if isinstance(event, dict)]
+    router, place = compiled.tx_config.router, (job.get("pipeline") or "", job.get("step_path") or "")
+    for kind in dict.fromkeys(str(event.get("type")) for event in events):
+        if router.has_target(job["plugin"], *place, kind):
+            continue
+        named = {type for type, _ in router.triggers}
+        named |= {type for source, type in router.routes if source == job["plugin"]}
+        close = nearest(kind, named)
+        hint = f"; the nearest that one names is {close!r}" if close else ""
+        yield f"Its event {kind} was not routed: no route or pipeline matches it{hint}."
+
+
+def _about_events(tx: Tx, job_id: str, compiled: CompiledConfig) -> Iterator[str]:
     """The events of a job that were routed without starting a job."""
     for notice in tx.dicts("notices_of_job", id=job_id):
         item = orjson.loads(notice["payload"])
         if notice["type"] == "event.unrouted":
-            yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}"
+            pipeline = compiled.tx_config.router.pipelines.get(item["pipeline"])
+            has_if = pipeline is not None and pipeline.condition is not None
+            place = f" ({_place(compiled, (*pipeline.at, 'if'))})" if pipeline and has_if else ""
+            yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}{place}"
         elif notice["type"] == "event.deduplicated":
             pipeline = item["pipeline"]
             target = f"pipeline {pipeline}" if pipeline else f"plugin {item['plugin']}"

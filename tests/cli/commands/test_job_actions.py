@@ -198,7 +198,9 @@ def test_why_explains_submission_routing_and_deduplication(flow: CliRunner) -> N
     assert again["deduplicated"]
     result = "\n".join(flow("job", "why", rung, "--json").json["why"])
     assert "It was submitted by cli" in result
-    assert "did not start pipeline picky: its `if` is false" in result
+    assert "did not start pipeline picky: its `if` payload.never exists is false" in result
+    assert "payload.never does not exist" in result
+    assert "Its event unheard was not routed" in result, "although another event was routed"
     assert "with key 'k' was dropped as a duplicate of this one" in result
     without_gateway = flow("run", "deaf", "--json").json["job_id"]
     assert "Its event unheard was not routed" in flow("job", "why", without_gateway).out

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile.core.pipelines.conditions import OPERATORS, compile_condition, evaluate, roots
+from ductile.core.pipelines.conditions import (
+    OPERATORS,
+    compile_condition,
+    evaluate,
+    explain,
+    roots,
+)
 from ductile.core.values.json_values import MISSING, Failure, StepValues, are_equal, parse_ref
 from ductile.errors import Problem
 from tests.core.values.test_json_values import JSON
@@ -271,3 +277,46 @@ def test_anything_compiles_or_is_refused_with_problems(raw):
 )
 def test_a_condition_can_be_read_aloud(raw, text):
     assert str(compile_condition(raw, AT)) == text
+
+
+TOTAL = {"path": "payload.total", "op": "gt", "value": 1000}
+
+
+@pytest.mark.parametrize(
+    ("raw", "payload", "text"),
+    [
+        (TOTAL, {"total": "1250.00"}, 'payload.total: "1250.00" is text, 1000 is a number'),
+        (TOTAL, {"total": 12}, "payload.total is 12, a number"),
+        (TOTAL, {}, "payload.total does not exist"),
+        ({"not": TOTAL}, {"total": 2000}, "payload.total is 2000, a number"),
+        (
+            {"path": "payload.kind", "op": "eq", "value": True},
+            {"kind": "true"},
+            'payload.kind: "true" is text, true is a boolean',
+        ),
+        (
+            {"path": "payload.kind", "op": "regex", "value": "a+"},
+            {"kind": ["a"]},
+            'payload.kind: ["a"] is a list, "a+" is text',
+        ),
+        (
+            {"all": [{"path": "payload.x", "op": "exists"}, TOTAL]},
+            {"x": None, "total": 1},
+            "payload.total is 1, a number",
+        ),
+        (
+            {"any": [{"path": "payload.x", "op": "exists"}, TOTAL]},
+            {"total": 1},
+            "payload.x does not exist; payload.total is 1, a number",
+        ),
+        (
+            {"path": "payload.api_token", "op": "eq", "value": 1},
+            {"api_token": "s3cret-value"},
+            "payload.api_token: [REDACTED] is text, 1 is a number",
+        ),
+    ],
+)
+def test_a_verdict_is_explained_by_both_sides_and_their_types(raw, payload, text):
+    condition = compile_condition(raw, AT)
+    assert not isinstance(condition, list)
+    assert explain(condition, StepValues(payload)) == text

@@ -221,7 +221,9 @@ def test_an_event_starts_the_pipelines_whose_on_it_is():
     )
     routing = table.route(done(plugin="a"), (event("x", {"n": 1}),))
     assert [i.pipeline for i in routing.intents if isinstance(i, StartPipeline)] == ["any", "mine"]
-    assert [(u.pipeline, u.reason) for u in routing.unrouted] == [("picky", "its `if` is false")]
+    assert [(u.pipeline, u.reason) for u in routing.unrouted] == [
+        ("picky", "its `if` payload.n gt 5 is false: payload.n is 1, a number")
+    ]
 
 
 def test_a_pipelines_own_if_can_read_the_emitters_context_and_may_fail():

@@ -119,7 +119,11 @@ def test_a_switch_is_judged_without_a_process_and_passes_its_payload_on(n, verdi
     switch = node({"uses": "a", "if": IF}, "s__switch")
     switched = judge_switch(switch, {"n": n}, ENTERING, {}, hops=0)
     assert isinstance(switched, Switched)
-    assert switched.result == {"matched": n > 2, "event": f"ductile.switch.{verdict}"}
+    assert switched.result == {
+        "matched": n > 2,
+        "event": f"ductile.switch.{verdict}",
+        "because": f"payload.n is {n}, a number",
+    }
     assert switched.accumulated["ductile"]["route_depth"] == 1
     event = switch_event(switched, {"n": n}, NOW, "e1")
     assert event == Event(f"ductile.switch.{verdict}", {"n": n}, None, "core.switch", NOW, "e1")

@@ -209,15 +209,17 @@ def why(context: CommandContext, typed_id: str) -> None:
     """Explain why a job ran, waits, was skipped or had no effect."""
     with context.target.open_reader() as api:
         found = api.get(path_to("job", resolve_job_id(api, typed_id), "why"))
-    context.show(found, _show_why)
+    context.show(found, lambda found: _show_why(context, found))
     if any(map(is_refusal, found["why"])):
         print_reload_hint(api)
 
 
-def _show_why(found: Row) -> None:
+def _show_why(context: CommandContext, found: Row) -> None:
     click.echo(f"job {output.escape(found['job_id'])} is {output.format_status(found['status'])}")
     for reason in found["why"]:
         output.print_line(f"  {reason}")
+    if found["run"]:
+        output.print_line(f"run: {context.repeat_options(found['run'])}")
 
 
 @job.write("retry")

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.limits import LONGEST_NAME, MAX_HOPS, fits
-from ductile.core.pipelines.conditions import Condition, compile_condition, evaluate, roots
+from ductile.core.pipelines.conditions import Condition, compile_condition, evaluate, explain, roots
 from ductile.core.pipelines.graph import Node, NodeKind
 from ductile.core.pipelines.hooks import HOOKS, RUN_HOOKS
 from ductile.core.pipelines.link import Authored, Linked, link
@@ -69,6 +69,11 @@ class Pipeline:
         if self.condition is None:
             return True
         return evaluate(self.condition, StepValues(payload, dict(context)))
+
+    def explain_refusal(self, payload: Json, context: Mapping[str, Json]) -> str:
+        """The values for which the pipeline's own `if` is false."""
+        assert self.condition is not None
+        return explain(self.condition, StepValues(payload, dict(context)))
 
     def first_jobs(self) -> tuple[Node, ...]:
         """The nodes of the first jobs: several if the pipeline starts with a split."""

@@ -14,6 +14,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.values.json_values import (
     MISSING,
     Failure,
+    Missing,
     Ref,
     StepValues,
     are_equal,
@@ -22,6 +23,7 @@ from ductile.core.values.json_values import (
     shorten,
     to_plain,
 )
+from ductile.core.values.redact import REDACTED, names_a_secret
 from ductile.core.values.regex import Regex, compile_regex
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem
@@ -57,8 +59,7 @@ class Comparison:
     def __str__(self) -> str:
         if self.op == "exists":
             return f"{self.ref} exists" if self.value else f"{self.ref} is absent"
-        value = self.value.pattern if isinstance(self.value, Regex) else self.value
-        return f"{self.ref} {self.op} {shorten(value, 40)}"
+        return f"{self.ref} {self.op} {shorten(_plain(self.value), 40)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,55 @@ def evaluate(condition: Condition, scope: StepValues) -> bool | Failure:
         case Not(part):
             verdict = evaluate(part, scope)
             return verdict if isinstance(verdict, Failure) else not verdict
+
+
+def explain(condition: Condition, scope: StepValues) -> str:
+    """The comparisons that decide the condition, with the values of both sides and their types.
+
+    A value below a key that names a secret is hidden.
+    """
+    return "; ".join(_describe(leaf, scope) for leaf in _deciding(condition, scope))
+
+
+def _deciding(condition: Condition, scope: StepValues) -> Iterator[Comparison]:
+    match condition:
+        case Comparison():
+            yield condition
+        case Not(part):
+            yield from _deciding(part, scope)
+        case All(parts) | AnyOf(parts):
+            deciding = isinstance(condition, AnyOf)
+            verdicts = [(part, evaluate(part, scope)) for part in parts]
+            for part in [part for part, verdict in verdicts if verdict is deciding][:1] or parts:
+                yield from _deciding(part, scope)
+
+
+def _describe(comparison: Comparison, scope: StepValues) -> str:
+    ref, value = comparison.ref, comparison.value
+    found: Json | Missing = ref.read(scope)
+    if found is MISSING:
+        return f"{ref} does not exist"
+    shown = REDACTED if any(map(names_a_secret, ref.keys)) else shorten(found, 40)
+    own, other = _type_of(found), _type_of(value)
+    if comparison.op in ("exists", "in") or own == other:
+        return f"{ref} is {shown}, {own}"
+    return f"{ref}: {shown} is {own}, {shorten(_plain(value), 40)} is {other}"
+
+
+def _plain(value: Json) -> Json:
+    return value.pattern if isinstance(value, Regex) else value
+
+
+def _type_of(value: Json) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if is_number(value):
+        return "a number"
+    if isinstance(value, str | Regex):
+        return "text"
+    return "a list" if isinstance(value, list) else "an object"
 
 
 def roots(condition: Condition) -> frozenset[str]:

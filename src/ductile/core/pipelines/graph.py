@@ -17,6 +17,8 @@ from ductile.errors import Path
 from ductile.model import CORE_PREFIX
 
 SWITCH_PLUGIN = f"{CORE_PREFIX}switch"
+SWITCH_SUFFIX = "__switch"
+"""Ends the path of the node that evaluates the `if` of the step with the path before it."""
 RELAY_PLUGIN = f"{CORE_PREFIX}relay"
 WAIT_PLUGIN = f"{CORE_PREFIX}wait"
 

@@ -15,6 +15,7 @@ from ductile.core.jobs.limits import LONGEST_STEP_PATH, fits, size
 from ductile.core.pipelines.graph import (
     RELAY_PLUGIN,
     SWITCH_PLUGIN,
+    SWITCH_SUFFIX,
     WAIT_PLUGIN,
     Branch,
     Node,
@@ -138,7 +139,7 @@ class _Linker:
             return entry
         switch = Node(
             self.name,
-            f"{path}__switch",
+            f"{path}{SWITCH_SUFFIX}",
             NodeKind.SWITCH,
             (*step.at, "if"),
             plugin=SWITCH_PLUGIN,

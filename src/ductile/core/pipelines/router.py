@@ -68,6 +68,7 @@ from ductile.core.pipelines.join import EndedJob, inner_branch, join_payload
 from ductile.core.pipelines.lineage import Done, Entry, InstanceCause, SplitScope
 from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import SWITCH_TRUE
+from ductile.core.values.redact import Redactor
 from ductile.model import CORE_PREFIX, Event, Json, SubmittedBy
 
 JOINED = "ductile.split.joined"
@@ -95,6 +96,17 @@ class Router:
     """The event types that waiting steps wait for; also those of waits that began before."""
     debounces: Mapping[str, Debounce] = field(default_factory=dict)
     """By target: see `core/flow/debounce.py`."""
+    redactor: Redactor = field(default_factory=Redactor)
+    """Hides secrets in the reasons why an event was not routed."""
+
+    def has_target(self, plugin: str, pipeline: str, step_path: str, event_type: str) -> bool:
+        """Whether an event of this job can lead anywhere, whatever its payload."""
+        if (plugin, event_type) in self.routes or event_type in self.awaited:
+            return True
+        if any(_matches(self.triggers, event_type, plugin)):
+            return True
+        node = self.node(pipeline, step_path)
+        return node is not None and (node.next is not None or event_type in node.on_events)
 
     def node(self, pipeline: str, step_path: str) -> Node | None:
         found = self.pipelines.get(pipeline)
@@ -289,7 +301,11 @@ class Router:
             debounce = self.debounces.get(pipeline_target(pipeline.name))
             yield _debounced(self._instance(pipeline, entry, cause), debounce)
         else:
-            reason = "its `if` is false" if verdict is False else f"if: {verdict.reason}"
+            if verdict is False:
+                because = pipeline.explain_refusal(entry.event.payload, cause.context)
+                reason = self.redactor.text(f"its `if` {pipeline.condition} is false: {because}")
+            else:
+                reason = f"if: {verdict.reason}"
             yield Unrouted(entry.event.event_id, pipeline.name, reason)
 
     def _instance(
@@ -393,6 +409,7 @@ def build(
     compiled: Compiled,
     max_hops: int = MAX_HOPS,
     debounces: Iterable[Debounce] = (),
+    redactor: Redactor | None = None,
 ) -> Router:
     """Index the configured routes and pipelines."""
     by_route: dict[tuple[str, str], list[str]] = {}
@@ -421,6 +438,7 @@ def build(
             if node.wait is not None and node.wait.event
         ),
         MappingProxyType({debounce.target: debounce for debounce in debounces}),
+        redactor or Redactor(),
     )
 
 

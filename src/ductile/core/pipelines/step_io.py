@@ -21,7 +21,7 @@ from ductile.core.jobs.plugin_protocol import (
     request_context,
 )
 from ductile.core.pipelines.baggage import claimed, deeper, step_context
-from ductile.core.pipelines.conditions import evaluate
+from ductile.core.pipelines.conditions import evaluate, explain
 from ductile.core.pipelines.graph import SWITCH_PLUGIN, Node
 from ductile.core.pipelines.templates import as_text, render
 from ductile.core.values.json_values import Failure, StepValues, size_of
@@ -54,6 +54,8 @@ class Switched:
 
     matched: bool
     accumulated: dict[str, Json]
+    because: str = ""
+    """The values that decided it."""
 
     @property
     def event_type(self) -> str:
@@ -62,7 +64,7 @@ class Switched:
     @property
     def result(self) -> dict[str, Json]:
         """The response's `result`, as the job log shows it."""
-        return {"matched": self.matched, "event": self.event_type}
+        return {"matched": self.matched, "event": self.event_type, "because": self.because}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +136,11 @@ def judge_switch(
         return Failure(f"step {node.path} no longer has an `if`")
     accumulated = deeper(context, hops)
     seen = _request_context(node, accumulated)
-    matched = evaluate(node.condition, StepValues(payload, seen, dict(config)))
+    values = StepValues(payload, seen, dict(config))
+    matched = evaluate(node.condition, values)
     if isinstance(matched, Failure):
         return Failure(f"if: {matched.reason}")
-    return Switched(matched, accumulated)
+    return Switched(matched, accumulated, explain(node.condition, values))
 
 
 def prepare_relay(

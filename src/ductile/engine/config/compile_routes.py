@@ -11,6 +11,7 @@ from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.router import build as build_router
 from ductile.core.pipelines.routes import Routes, compile_routes
+from ductile.core.values.redact import Redactor
 from ductile.engine.config import check_plugins, check_relay, compile_alerts, compile_debounce
 from ductile.errors import ConfigError, Problem, errors_of
 from ductile.plugins.registry import Registry
@@ -61,7 +62,13 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     assert isinstance(pipelines, Compiled)
     assert isinstance(routes, Routes)
     found_debounces = compile_debounce.debounces_of(settings)
-    router = build_router(routes.routes, pipelines, settings.service.max_hops, found_debounces)
+    router = build_router(
+        routes.routes,
+        pipelines,
+        settings.service.max_hops,
+        found_debounces,
+        Redactor(loaded.secrets),
+    )
     return router, located
 
 

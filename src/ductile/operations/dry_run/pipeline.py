@@ -13,7 +13,7 @@ from ductile.config import load
 from ductile.config.redact import redact_problems
 from ductile.core.jobs.prepare import Ready
 from ductile.core.pipelines.compile import Pipeline
-from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.graph import SWITCH_SUFFIX, Node, NodeKind
 from ductile.core.pipelines.intents import Intent, Routing, SpawnJob, StartPipeline
 from ductile.core.pipelines.lineage import Done
 from ductile.core.pipelines.router import Router
@@ -110,7 +110,8 @@ def plan(compiled: CompiledConfig, which: str, payload: Json, now: datetime) -> 
     pipeline, step_path = find(router, which)
     by = SubmittedBy.CLI
     event = Event(pipeline.on or f"{by}.trigger", payload, None, by.value, now, PLACEHOLDER_ID)
-    start = router.start(pipeline.name, event, submitted_by=by, at=step_path)
+    first = None if step_path is None else _guard_of(pipeline, step_path)
+    start = router.start(pipeline.name, event, submitted_by=by, at=first)
     assert isinstance(start, StartPipeline)
     shown = compiled.redactor.document
     return {
@@ -127,15 +128,22 @@ def plan(compiled: CompiledConfig, which: str, payload: Json, now: datetime) -> 
     }
 
 
+def _guard_of(pipeline: Pipeline, path: str) -> str:
+    """The path of the step's `if`, or of the step itself if it has none."""
+    guard = f"{path}{SWITCH_SUFFIX}"
+    return guard if guard in pipeline.nodes else path
+
+
 def _own_condition(pipeline: Pipeline, payload: Json) -> Document | None:
-    """The result of the pipeline's `if` for this payload and no context."""
+    """The result of the pipeline's `if` for this payload and no context, and why."""
     if pipeline.condition is None:
         return None
     shown: Document = {"condition": str(pipeline.condition)}
     verdict = pipeline.admits(payload, {})
     if isinstance(verdict, Failure):
         return {**shown, "fails": verdict.reason}
-    return {**shown, "matched": verdict}
+    because = pipeline.explain_refusal(payload, {})
+    return {**shown, "matched": verdict, "because": because}
 
 
 def find(router: Router, which: str) -> tuple[Pipeline, str | None]:
@@ -228,7 +236,7 @@ class _Preview:
         if isinstance(judged, Failure):
             yield {**shown, "fails": judged.reason}
             return
-        yield {**shown, "matched": judged.matched}
+        yield {**shown, "matched": judged.matched, "because": judged.because}
         done = Done(
             PLACEHOLDER_ID,
             job.plugin,

@@ -324,7 +324,7 @@ def _describe_condition(result: Json) -> str:
     elif result["matched"]:
         verdict = "is true"
     else:
-        verdict = "is false: such an event would not start it; a manual run would"
+        verdict = f"is false ({result['because']}): such an event would not start it; a manual run would"
     return f"if {result['condition']} {verdict}"
 
 
@@ -334,7 +334,7 @@ def _show_first_step(context: CommandContext, item: Json) -> None:
         output.print_line(f"{where}: would fail: {item['fails']}", fg="red")
     elif "if" in item:
         verdict = "true" if item["matched"] else "false"
-        output.print_line(f"{where}: if {item['if']} is {verdict}")
+        output.print_line(f"{where}: if {item['if']} is {verdict}: {item['because']}")
     elif "waits_for" in item:
         output.print_line(f"{where}: {item['waits_for']}")
     else:
@@ -353,7 +353,7 @@ def _show_step_run(context: CommandContext, done: Json) -> None:
     if "status" not in done:
         words = {
             key: done[key]
-            for key in ("if", "matched", "relays", "to", "waits_for", "fails")
+            for key in ("if", "matched", "because", "relays", "to", "waits_for", "fails")
             if key in done
         }
         output.print_line(f"{name}: " + ", ".join(f"{key} {value}" for key, value in words.items()))

@@ -300,6 +300,8 @@ class JobReasonsModel(ResponseModel):
     job_id: str
     status: str
     why: list[str]
+    run: str | None
+    """The command that repairs it; null where nothing is to be repaired."""
 
 
 class JobCancellationModel(ResponseModel):
