@@ -88,6 +88,11 @@ class _History:
             return Breaker()
         return load_breaker(self._tx, schedule.plugin, schedule.command)
 
+    def cause(self, breaker: Breaker) -> str:
+        """The error of the newest job that counted, to append to a reason."""
+        row = self._tx.one("job_error", id=breaker.last_job_id or "") if self._tx else None
+        return f"; last error: {row[0]}" if row and row[0] else ""
+
     def has_outstanding(self, schedule: Schedule) -> bool:
         """Whether a job of the entry is queued or running."""
         if self._tx is None:
@@ -145,10 +150,14 @@ def _row(
     anchors, breaker = history.anchors(schedule), history.breaker(schedule)
     blocked_until = _blocked_until(breaker, schedule, compiled, now)
     state, why = _state(breaker, schedule, anchors, compiled, unready)
+    if state.startswith("breaker_"):
+        why = f"{why}{history.cause(breaker)}"
     if blocked_until is not None and state == "breaker_open":
         why = f"{why}; no scheduled run until {_local_time(schedule, blocked_until)}"
     idle = state in ("paused", "exhausted")
     next_run = None if idle else _next_run(schedule, anchors, now, blocked_until)
+    if next_run is None and not idle and state not in ("refused", "unhealthy"):
+        state, why = "never", "no time matches its rule and window, so it never fires"
     why = why or _closed_window(schedule, now) or history.last_refusal(schedule, anchors)
     return {
         "plugin": schedule.plugin,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 from ductile._fast_dataclass import dataclass
+from ductile.clock import from_text, to_text
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.limits import document
@@ -108,12 +109,15 @@ def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
 
 
 def _describe_breakers(tripped: Sequence[Mapping[str, Any]]) -> str | None:
-    texts = [
-        f"the breaker of {row['command']} is {row['state']}: "
-        f"{row['failure_count']} failures in a row"
-        for row in tripped
-    ]
-    return "; ".join(texts) or None
+    return "; ".join(map(describe_breaker, tripped)) or None
+
+
+def describe_breaker(row: Mapping[str, Any]) -> str:
+    """The state of a breaker that is not closed, its cause, and when its next probe is due."""
+    probe = f"; next probe at {row['next_probe_at']}" if row["next_probe_at"] else ""
+    cause = f"; last error: {row['cause']}" if row["cause"] else ""
+    what = f"the breaker of {row['command']} is {row['state']}"
+    return f"{what}: {row['failure_count']} failures in a row{probe}{cause}"
 
 
 def list_plugins(
@@ -132,7 +136,15 @@ def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> lis
     """
     rows = tx.dicts("tripped_breakers", limit=MOST_BREAKERS)
     here = [row for row in rows if compiled is None or compiled.expects(row["plugin"])]
-    return here[:limit]
+    return [{**row, "next_probe_at": next_probe_at(row, compiled)} for row in here[:limit]]
+
+
+def next_probe_at(row: Mapping[str, Any], compiled: CompiledConfig | None) -> str | None:
+    """When the schedules of an open breaker may fire again."""
+    if compiled is None or row["state"] != "open" or row["opened_at"] is None:
+        return None
+    wait = compiled.tx_config.breaker(row["plugin"]).reset_after
+    return to_text(from_text(row["opened_at"]) + timedelta(seconds=wait))
 
 
 def status(

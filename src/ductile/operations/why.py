@@ -164,7 +164,10 @@ def _unmatched_events(job: Mapping[str, Any], compiled: CompiledConfig) -> Itera
     """The types of its events that no route, pipeline, step or wait names."""
     response = job["result"] if isinstance(job["result"], dict) else {}
     events = [event for event in response.get("events") or () if isinstance(event, dict)]
-    router, place = compiled.tx_config.router, (job.get("pipeline") or "", job.get("step_path") or "")
+    router, place = (
+        compiled.tx_config.router,
+        (job.get("pipeline") or "", job.get("step_path") or ""),
+    )
     for kind in dict.fromkeys(str(event.get("type")) for event in events):
         if router.has_target(job["plugin"], *place, kind):
             continue

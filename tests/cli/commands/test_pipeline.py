@@ -143,7 +143,11 @@ class TestDryRun:
     @pytest.mark.parametrize(
         ("given", "matched", "words"),
         [
-            ("{}", False, "is false (payload.never does not exist): such an event would not start it"),
+            (
+                "{}",
+                False,
+                "is false (payload.never does not exist): such an event would not start it",
+            ),
             ('{"never": 1}', True, "is true"),
         ],
     )

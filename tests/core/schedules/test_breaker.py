@@ -17,6 +17,7 @@ from ductile.core.schedules.breaker import (
     Transition,
     TransitionCause,
     allow,
+    blocked_until,
     record,
     reset,
 )
@@ -227,3 +228,15 @@ def test_whatever_happens_it_keeps_to_its_table_and_lets_a_probe_out_in_the_end(
         assert TRANSITIONS[transition.from_state, transition.reason] is transition.to_state
     later = ledger.now + timedelta(seconds=POLICY.reset_after)
     assert allow(ledger.breaker, later, POLICY, job_id="last", outstanding=0)[0]
+
+
+def test_a_breaker_that_is_off_never_opens_and_holds_nothing_back():
+    off = BreakerPolicy(threshold=0)
+    breaker = Breaker()
+    for n in range(10):
+        breaker, transition = record(breaker, Result.FAILURE, f"job-{n}", NOW, off)
+        assert transition is None
+    assert breaker.state is State.CLOSED
+    for held in (opened(), probing()):
+        assert allow(held, NOW, off, job_id="next", outstanding=1) == (True, held, None)
+        assert blocked_until(held, NOW, off) is None

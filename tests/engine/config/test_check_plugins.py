@@ -272,6 +272,18 @@ class TestEventTypes:
         [problem] = self.found(site, "other.thing", from_plugin="scale")
         assert problem.message.startswith("plugin scale does not declare this event type")
 
+    def test_the_declarations_of_the_source_of_a_route_decide(self, site: Site) -> None:
+        self.plugin(site, "scale", "scale.weight")
+        site.plugin("other", OK)
+        site.settings["routes"] = [
+            {"from": "scale", "event_type": "scale.wieght", "to": "other"},
+            {"from": "scale", "event_type": "scale.weight", "to": "other"},
+            {"from": "other", "event_type": "any.thing", "to": "scale"},
+        ]
+        [problem] = self.found(site, "scale.weight")
+        assert problem.path == ("routes", 0, "event_type")
+        assert problem.nearest == "scale.weight"
+
     @pytest.mark.parametrize("on", ["webhook.hook", "lab.event", "any.thing"])
     def test_types_of_webhooks_peers_and_wildcards_are_known(self, site: Site, on: str) -> None:
         self.plugin(site, "scale", "scale.weight", *(["any.*"] if on == "any.thing" else []))

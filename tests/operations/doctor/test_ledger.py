@@ -264,7 +264,7 @@ def test_a_breaker_that_is_open(place: Site) -> None:
     open_breaker(place, "echo")
     finding = find_one(examine(place), "the breaker of echo poll is open")
     assert finding.run is not None
-    assert finding.run.startswith("ductile system breaker echo")
+    assert finding.run.startswith("ductile plugin reset-breaker echo")
 
 
 def test_a_breaker_of_a_plugin_that_is_gone_is_nothing_to_look_after(place: Site) -> None:

@@ -233,13 +233,19 @@ class RetrySettings(Section):
 
 
 class BreakerSettings(Section):
-    threshold: Annotated[Whole, Field(ge=1)] = Field(
+    threshold: Annotated[Whole, Field(ge=0)] = Field(
         default=DEFAULT_BREAKER.threshold,
-        description="Number of consecutive failures of scheduled jobs that opens the breaker.",
+        description="Number of consecutive failures of scheduled jobs that opens the breaker; "
+        "0, or `circuit_breaker: off`: it never opens.",
     )
     reset_after: Span = span(
         DEFAULT_BREAKER.reset_after, "Time that the breaker stays open before a probe."
     )
+
+
+def _read_breaker(value: Any) -> Any:
+    given = value.value if isinstance(value, RawScalar) else value
+    return {"threshold": 0} if given in ("off", False) else value
 
 
 def _check_key(value: Any) -> Any:
@@ -348,9 +354,14 @@ class PluginSettings(Section):
         description=f"Maximum run time per command; default: {_TIMEOUTS}.",
         examples=[{POLL: "5m"}],
     )
-    circuit_breaker: BreakerSettings = Field(
+    circuit_breaker: Annotated[
+        BreakerSettings,
+        BeforeValidator(
+            _read_breaker, json_schema_input_type=BreakerSettings | Literal["off", False]
+        ),
+    ] = Field(
         default_factory=BreakerSettings.model_construct,
-        description="When the scheduler pauses a failing plugin.",
+        description="When the scheduler pauses a failing plugin; `off`: never.",
     )
     max_outstanding_polls: Annotated[Whole, Field(ge=1)] = Field(
         default=1,

@@ -49,6 +49,8 @@ UNWANTED = frozenset(Cancellation) - GIVEN_BACK
 NO_WORKSPACE = "no workspace: "
 STDOUT_KEPT = 64 * 1024
 """Bytes of invalid output that the ledger keeps: the whole of it, per attempt, would fill it."""
+LONGEST_LINE = 200
+"""Maximum number of characters of a line of stderr in an error."""
 NOTABLE_DELAY = 1.0
 """Seconds between SIGTERM and the end of a process that are mentioned in its error."""
 LONGEST_ERROR = 8 * 1024
@@ -251,8 +253,11 @@ class _Attempt:
     def responded(self, outcome: Outcome, response: Response | ProtocolError) -> Settlement:
         code = outcome.exit_code if outcome.ending is Ending.EXITED else None
         error = _error_of(response, code)
-        if isinstance(response, ProtocolError) and outcome.reason:
-            error = outcome.reason
+        if isinstance(response, ProtocolError):
+            error = outcome.reason or error
+            text = "" if outcome.stderr_truncated else self.record.get("stderr", "")
+            if code and (last := _last_line(text)):
+                error = f"{error}; stderr: {last}"
         if error is None and isinstance(response, Response):
             return self.succeeded(response)
         final = code == EX_CONFIG or (isinstance(response, Response) and not response.retry)
@@ -302,6 +307,11 @@ def _error_of(response: Response | ProtocolError, code: int | None) -> str | Non
     if response.status == "error":
         return response.error or ended or "the plugin reported an error"
     return f"{ended} in spite of status ok" if ended else None
+
+
+def _last_line(stderr: str) -> str:
+    """The last line of stderr, which is redacted already; usually it is the reason."""
+    return stderr.rstrip().rpartition("\n")[2].strip()[:LONGEST_LINE]
 
 
 def _record(

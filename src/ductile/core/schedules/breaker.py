@@ -26,7 +26,7 @@ from ductile.model import JobStatus
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
     threshold: int = 3
-    """Failed jobs in a row that open the breaker."""
+    """Failed jobs in a row that open the breaker; 0: it never opens, and holds nothing back."""
     reset_after: float = 30 * 60.0
     """Seconds until a probe is enqueued."""
 
@@ -118,7 +118,7 @@ def record(
     trips = is_probe or (
         breaker.state is State.CLOSED and breaker.failure_count >= policy.threshold
     )
-    if not trips:
+    if not trips or not policy.threshold:
         return breaker, None
     return _moved(replace(breaker, opened_at=now), TransitionCause.FAILURE_THRESHOLD, job_id)
 
@@ -130,7 +130,7 @@ def allow(
 
     `outstanding` counts the queued and running scheduled jobs of this (plugin, command).
     """
-    if breaker.state is State.CLOSED:
+    if breaker.state is State.CLOSED or not policy.threshold:
         return True, breaker, None
     transition = None
     if breaker.state is State.OPEN:
@@ -144,7 +144,8 @@ def allow(
 
 def blocked_until(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> datetime | None:
     """When an open breaker lets the next job pass; None if it does so now."""
-    if breaker.state is not State.OPEN or _cooled_down(breaker, now, policy):
+    is_blocking = breaker.state is State.OPEN and policy.threshold
+    if not is_blocking or _cooled_down(breaker, now, policy):
         return None
     assert breaker.opened_at is not None
     return breaker.opened_at + timedelta(seconds=policy.reset_after)

@@ -109,7 +109,7 @@ def unheard(
 def unknown_events(
     settings: Settings, pipelines: Mapping[str, Pipeline], registry: Registry
 ) -> Iterator[Problem]:
-    """Pipelines and waiting steps for an event type that no source declares.
+    """Pipelines, routes and waiting steps for an event type that no source declares.
 
     Declarations are optional. Where the plugins that could emit the event declare none, only a type
     that is almost equal to a declared one is reported.
@@ -119,8 +119,14 @@ def unknown_events(
     other |= {kind for peer in settings.remote_ingress.peers for kind in peer.accept}
     every = other.union(*declared.values())
     absent = {refusal.name for refusal in registry.refused} - declared.keys()
-    for kind, source, at, consequence in _awaited_events(pipelines):
-        if kind in APPROVAL_EVENTS or _is_declared(kind, every):
+    routed = (
+        (route.event_type, route.from_, ("routes", index, "event_type"), "the route has no effect")
+        for index, route in enumerate(settings.routes)
+        if route.from_ in declared
+    )
+    for kind, source, at, consequence in (*_awaited_events(pipelines), *routed):
+        emitted = declared.get(source, every) if source and at[0] == "routes" else every
+        if kind in APPROVAL_EVENTS or _is_declared(kind, emitted):
             continue
         if source is None:
             known, is_complete = every, bool(every) and not absent and all(declared.values())

@@ -104,8 +104,8 @@ def breakers(context: DoctorContext) -> Iterator[Finding]:
         yield warning(
             "breakers",
             f"the breaker of {row['plugin']} {row['command']} is {row['state']}",
-            f"{row['failure_count']} failures in a row; its schedules do not fire",
-            context.command(f"system breaker {row['plugin']}"),
+            f"{status.describe_breaker(row)}; its schedules do not fire",
+            context.command(f"plugin reset-breaker {row['plugin']}"),
         )
 
 
@@ -154,6 +154,9 @@ def schedules(context: DoctorContext) -> Iterator[Finding]:
         elif row["state"] == "refused":
             run = context.command("plugin list")
             yield error("schedules", f"schedule {name} cannot fire", row["reason"], run)
+        elif row["state"] == "never":
+            run = context.command(f"schedule next {name}")
+            yield error("schedules", f"schedule {name} never fires", row["reason"], run)
         elif row["state"].startswith("breaker_"):
             continue  # `breakers` reports it
         elif boot is not None and row["next_run"] and _is_overdue(row, context.now):

@@ -6,6 +6,7 @@ from typing import Any
 
 from ductile.engine.services import Services
 from ductile.errors import NotFound
+from ductile.operations.status import next_probe_at
 from ductile.store import breakers
 from ductile.store.engines.api import Tx
 
@@ -25,7 +26,10 @@ def show_breakers(services: Services, plugin: str) -> dict[str, Any]:
                 rows.setdefault(entry.command, _closed(plugin, entry.command))
         return {
             "plugin": plugin,
-            "breakers": list(rows.values()),
+            "breakers": [
+                {**row, "next_probe_at": next_probe_at(row, services.compiled)}
+                for row in rows.values()
+            ],
             "transitions": tx.dicts("breaker_transitions", plugin=plugin, limit=MAX_TRANSITIONS),
         }
 
@@ -41,7 +45,7 @@ def _read(tx: Tx, services: Services, plugin: str) -> list[dict[str, Any]]:
 
 
 def _closed(plugin: str, command: str) -> dict[str, Any]:
-    absent = ("opened_at", "last_failure_at", "last_job_id", "probe_job_id", "updated_at")
+    absent = ("opened_at", "last_failure_at", "last_job_id", "probe_job_id", "updated_at", "cause")
     row = {"plugin": plugin, "command": command, "state": "closed", "failure_count": 0}
     return {**row, **dict.fromkeys(absent)}
 

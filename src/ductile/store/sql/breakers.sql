@@ -3,8 +3,10 @@ SELECT state, failure_count, opened_at, last_failure_at, last_job_id, probe_job_
 FROM circuit_breakers WHERE plugin = :plugin AND command = :command;
 
 -- name: breakers
-SELECT * FROM circuit_breakers
-WHERE (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin) ORDER BY plugin, command;
+-- With the error of the newest job that counted, as long as the job is kept.
+SELECT b.*, j.last_error AS cause
+FROM circuit_breakers b LEFT JOIN job_queue j ON j.id = b.last_job_id
+WHERE (CAST(:plugin AS TEXT) IS NULL OR b.plugin = :plugin) ORDER BY b.plugin, b.command;
 
 -- name: store_breaker
 INSERT INTO circuit_breakers (plugin, command, state, failure_count, opened_at,

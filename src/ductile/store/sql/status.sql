@@ -34,8 +34,11 @@ FROM (SELECT seq, job_id, plugin, command, status, attempt, completed_at, last_e
 WHERE status IN ('failed', 'timed_out', 'dead') ORDER BY seq DESC LIMIT :limit;
 
 -- name: tripped_breakers
-SELECT plugin, command, state, failure_count, opened_at FROM circuit_breakers
-WHERE state <> 'closed' ORDER BY opened_at, plugin, command LIMIT :limit;
+-- With the error of the newest job that counted, as long as the job is kept.
+SELECT b.plugin, b.command, b.state, b.failure_count, b.opened_at, b.last_job_id,
+       j.last_error AS cause
+FROM circuit_breakers b LEFT JOIN job_queue j ON j.id = b.last_job_id
+WHERE b.state <> 'closed' ORDER BY b.opened_at, b.plugin, b.command LIMIT :limit;
 
 -- name: queue_by_plugin
 -- Queued and running jobs, and since when the oldest one waits.
@@ -87,3 +90,7 @@ SELECT (SELECT count(*) FROM job_queue
 
 -- name: running_count
 SELECT count(*) FROM job_queue WHERE status = 'running';
+
+-- name: job_error
+-- The error of one job's newest attempt.
+SELECT last_error FROM job_queue WHERE id = :id;

@@ -324,7 +324,9 @@ def _describe_condition(result: Json) -> str:
     elif result["matched"]:
         verdict = "is true"
     else:
-        verdict = f"is false ({result['because']}): such an event would not start it; a manual run would"
+        verdict = (
+            f"is false ({result['because']}): such an event would not start it; a manual run would"
+        )
     return f"if {result['condition']} {verdict}"
 
 

@@ -216,15 +216,16 @@ def breaker(context: CommandContext, name: str, command: str | None, limit: int)
 
 def _show_breaker(page: Json) -> None:
     output.print_table(
-        ("command", "state", "failures", "opened", "last failure", "last job"),
+        ("command", "state", "failures", "opened", "next probe", "last job", "cause"),
         (
             (
                 row["command"],
                 row["state"],
                 row["failure_count"],
                 output.format_time(row["opened_at"]),
-                output.format_time(row["last_failure_at"]),
+                output.format_time(row["next_probe_at"]),
                 row["last_job_id"],
+                row["cause"] if row["failure_count"] else None,
             )
             for row in page["breakers"]
         ),

@@ -371,6 +371,10 @@ class BreakerModel(ResponseModel):
     last_job_id: str | None
     probe_job_id: str | None
     updated_at: Timestamp | None
+    cause: str | None
+    """The error of the newest job that counted, as long as the job is kept."""
+    next_probe_at: Timestamp | None
+    """When the schedules of an open breaker may fire again."""
 
 
 class BreakerTransitionModel(ResponseModel):
