@@ -2023,10 +2023,14 @@ export interface components {
         };
         /** @description A circuit breaker. */
         Breaker: {
+            /** @description The error of the newest job that counted, as long as the job is kept. */
+            cause: string | null;
             command: string;
             failure_count: number;
             last_failure_at: string | null;
             last_job_id: string | null;
+            /** @description When the schedules of an open breaker may fire again. */
+            next_probe_at: string | null;
             opened_at: string | null;
             plugin: string;
             probe_job_id: string | null;
@@ -2611,6 +2615,8 @@ export interface components {
         /** @description Why a job ran, waits, failed or did not run. */
         JobReasons: {
             job_id: string;
+            /** @description The command that repairs it; null where nothing is to be repaired. */
+            run: string | null;
             status: string;
             why: string[];
         };
