@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import psycopg
@@ -14,16 +15,18 @@ from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.sqlite import SqliteLedger
 
 
-def execute(ledger: Ledger, sql: str) -> None:
-    """Run SQL on a separate connection, as a script would."""
+def execute(ledger: Ledger, sql: str) -> list[Any]:
+    """Run SQL on a separate connection, as a script would; returns its rows."""
     if isinstance(ledger, SqliteLedger):
         connection = apsw.Connection(str(ledger.path))
         connection.set_busy_timeout(5000)
-        connection.execute(sql)
+        rows = connection.execute(sql).fetchall()
         connection.close()
-    elif isinstance(ledger, PostgresLedger):
-        with psycopg.connect(ledger.url) as connection:
-            connection.execute(sql)
+        return rows
+    assert isinstance(ledger, PostgresLedger)
+    with psycopg.connect(ledger.url) as server:
+        cursor = server.execute(sql)
+        return cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

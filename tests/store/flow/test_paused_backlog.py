@@ -62,12 +62,11 @@ class PausableQueue(LimitedQueue):
 
     def list_set_aside(self) -> list[tuple[str, str, str]]:
         """The plugins, limit keys and pipelines of the jobs set aside."""
-        found = []
-        for plugin in (PLUGIN, OTHER):
-            values = {"plugin": plugin}
-            rows = self.ledger.read(lambda tx, v=values: tx.all("set_aside_limit_keys", **v))  # type: ignore[misc]
-            found += [(plugin, *row) for row in rows]
-        return found
+        return execute(
+            self.ledger,
+            "SELECT DISTINCT plugin, limit_key, pipeline FROM job_queue"
+            " WHERE status = 'queued' AND set_aside = 1 ORDER BY 1, 2, 3",
+        )
 
 
 @pytest.fixture
@@ -214,7 +213,14 @@ def test_every_job_runs_once_and_never_during_a_pause(make: Make, seed: int) -> 
     ("query", "index"),
     [
         ("first_queued_pipelines", "job_queue_ready"),
-        ("set_aside_limit_keys", "job_queue_set_aside (plugin=? AND limit_key=? AND pipeline>?)"),
+        ("first_placed_pipelines", "job_queue_placed"),
+        ("first_placed_limit_keys", "job_queue_placed"),
+        ("first_set_aside_keys", "set_aside_keys_order"),
+        ("first_place_of_key", "job_queue_set_aside (plugin=? AND limit_key=? AND pipeline=?)"),
+        ("keys_to_release", "set_aside_keys_held (plugin=? AND held_until>? AND held_until<?)"),
+        ("keys_to_release", "set_aside_keys_held_by (plugin=? AND held_by>?)"),
+        ("full_keys", "set_aside_keys_full (plugin=? AND full_key>?)"),
+        ("rows_of_full_key", "set_aside_keys_full (plugin=? AND full_key=?)"),
         ("first_set_aside", "job_queue_set_aside (plugin=? AND limit_key=? AND pipeline=?)"),
         ("return_jobs", "job_queue_set_aside"),
     ],
@@ -225,7 +231,8 @@ def test_queries_use_the_index(tmp_path: Path, query: str, index: str) -> None:
     ledger.close()
     connection = apsw.Connection(str(tmp_path / "state.db"))
     sql = load_queries("sqlite")[query]
-    names = ("plugin", "limit_key", "pipeline", "init_only", "ids", "paused", "limit")
+    names = ("plugin", "limit_key", "pipeline", "init_only", "ids", "paused", "limit", "passed")
+    names += ("now", "latest", "limits", "full_key")
     rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", dict.fromkeys(names)).fetchall()
     connection.close()
     plan = [str(row[3]) for row in rows]

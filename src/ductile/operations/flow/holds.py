@@ -11,7 +11,7 @@ import orjson
 from ductile.clock import to_text
 from ductile.core.flow.limits import parse_limit_key
 from ductile.store.engines.api import Tx
-from ductile.store.flow.gate import Gate, load_closed_keys, load_gate
+from ductile.store.flow.gate import Gate, list_closed_plugins
 from ductile.store.tx_config import TxConfig
 
 
@@ -19,23 +19,27 @@ def describe_holds(
     tx: Tx, rows: Sequence[Mapping[str, Any]], tx_config: TxConfig, now: datetime
 ) -> dict[str, str]:
     """By job id, the limit that holds the job; only jobs that a limit holds."""
-    closed = load_closed_keys(tx, now)
+    closed = list_closed_plugins(tx)
+    ready = {
+        row["id"]: row
+        for row in rows
+        if row["status"] == "queued"
+        and not row.get("next_retry_at")
+        and (row["plugin"] in tx_config.limits or row["plugin"] in closed)
+    }
+    ids = orjson.dumps(list(ready)).decode()
+    keys: dict[str, str] = dict(tx.all("limit_keys_of", ids=ids)) if ready else {}
     gates: dict[str, Gate] = {}
     found: dict[str, str] = {}
-    for row in rows:
-        plugin = row["plugin"]
-        if row["status"] != "queued" or row.get("next_retry_at"):
-            continue
-        if plugin not in tx_config.limits and plugin not in closed:
-            continue
+    for id, limit_key in keys.items():
+        plugin, command = ready[id]["plugin"], ready[id]["command"]
         if plugin not in gates:
-            gates[plugin] = load_gate(tx, plugin, tx_config.limits.get(plugin), now)
-        stored = tx.one("limit_key_of", id=row["id"])
-        reason = (
-            None if stored is None else _describe(gates[plugin], plugin, stored[0], row["command"])
-        )
+            limits = tx_config.limits.get(plugin)
+            gates[plugin] = Gate(tx, plugin, limits, now, has_closed=plugin in closed)
+            gates[plugin].read_keys(keys[i] for i in keys if ready[i]["plugin"] == plugin)
+        reason = _describe(gates[plugin], plugin, limit_key, command)
         if reason is not None:
-            found[row["id"]] = reason
+            found[id] = reason
     return found
 
 

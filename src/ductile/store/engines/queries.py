@@ -35,6 +35,8 @@ SHARED: Mapping[str, str] = {
       FROM scopes s JOIN around ON s.id = around.parent_id)
     SELECT 1 FROM around WHERE around.status = 'open'""",
     "never": f"'{NEVER}'",
+    # The value of `set_aside` of a job that no claim has set aside.
+    "in_order": "CASE WHEN place IS NULL THEN 0 ELSE 2 END",
     # A filter that is NULL is not applied.
     "job_filter": """
     (CAST(:status AS TEXT) IS NULL OR status = :status)

@@ -2,31 +2,35 @@
 
 A claim reads the queue in its order. Jobs whose limit key is full or closed are set aside: they
 leave the index of the queue's order and are found by their limit key from then on, so that no claim
-reads them again. Nothing has to release them: the first job set aside of each limit key and
-pipeline is a candidate of every claim, and the running jobs are counted each time.
+reads them again. Nothing has to release them: a claim also looks at the keys with jobs set aside,
+in the order of their first jobs, and the running jobs are counted each time.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-
-import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
 from ductile.core.flow.limits import Concurrency, OnFull, parse_limit_key
+from ductile.core.flow.pauses import Pauses
 from ductile.model import Cancellation, JobStatus
 from ductile.store.engines.api import Tx
+from ductile.store.flow import set_aside
 from ductile.store.flow.gate import Gate
+from ductile.store.flow.set_aside import KeyRow
 from ductile.store.jobs import cancel_requests, close, read
 from ductile.store.tx_config import TxConfig
 
 BATCHES = (8, 64, 512, 512)
-"""How many jobs a claim reads at once, and sets aside if they are held: few, because the first is
-usually free, and then more. A larger backlog that is met for the first time is set aside in
-several claims."""
+"""How many jobs or keys a claim reads at once, and sets aside if they are held: few, because the
+first is usually free, and then more. A larger backlog that is met for the first time is set aside
+in several claims."""
+MOST_PASSED = 64
+"""How many full keys a claim passes; further ones leave the order of the keys until they are not
+full any more."""
 MOST_SUPERSEDED = 1000
 MOST_SKIPPED = 100
 """How many jobs of a key that were set aside before one claim skips."""
@@ -34,71 +38,140 @@ MOST_SKIPPED = 100
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    seq: int
+    place: int
     """Its place in the queue: its sequence number, or that of the job that it follows."""
     id: str
     limit_key: str
     command: str
+    seq: int
 
 
 def find_startable(
     tx: Tx,
-    plugin: str,
     gate: Gate,
     conditions: Mapping[str, object],
-    paused: Collection[str],
+    pauses: Pauses,
     tx_config: TxConfig,
+    *,
+    has_set_aside: bool,
 ) -> QueuedJob | None:
     """The oldest job of the plugin that may start; held jobs before it are set aside.
 
-    `conditions` are the values of the fragment `may_run`; `paused` are the paused pipelines.
+    `conditions` are the values of the fragment `may_run`. Without `has_set_aside`, the plugin has
+    neither jobs set aside nor jobs with a priority.
     """
-    candidates = [_first_in_order(tx, gate, conditions, tx_config)]
-    for limit_key, pipeline in tx.all("set_aside_limit_keys", plugin=plugin):
-        if pipeline in paused:
-            continue
-        values = {"limit_key": limit_key, "pipeline": pipeline, **conditions}
-        # The command is not known yet; `init` jobs are never set aside.
-        if gate.is_full(limit_key, ""):
-            _end_set_aside(tx, gate, values, tx_config)
-        elif not _is_held(tx, gate, limit_key, ""):
-            row = tx.one("first_set_aside", limit=1, **values)
-            candidates.append(None if row is None else QueuedJob(*row))
-    return min((job for job in candidates if job is not None), key=_position, default=None)
-
-
-def _position(job: QueuedJob) -> int:
-    return job.seq
-
-
-def _is_held(tx: Tx, gate: Gate, limit_key: str, command: str) -> bool:
-    if gate.is_full(limit_key, command):
-        return True
-    opens_at = gate.opens_at(limit_key, command)
-    if opens_at is None:
-        return False
-    tx.effects.add_opening(opens_at)
-    return True
-
-
-def _first_in_order(
-    tx: Tx, gate: Gate, conditions: Mapping[str, object], tx_config: TxConfig
-) -> QueuedJob | None:
-    for size in BATCHES:
-        jobs = [
-            QueuedJob(*row) for row in tx.all("first_ready_limit_keys", limit=size, **conditions)
-        ]
-        place = 0
-        while place < len(jobs) and _is_held(tx, gate, jobs[place].limit_key, jobs[place].command):
-            place += 1
-        _set_aside(tx, jobs[:place], gate, conditions, tx_config)
-        if place < len(jobs):
-            return jobs[place]
-        if len(jobs) < size:
+    concurrency = gate.limits.concurrency
+    may_end_jobs = concurrency is not None and concurrency.on_full is not OnFull.QUEUE
+    if not may_end_jobs and not conditions["init_only"]:
+        until = gate.closed_until()
+        if until is not None:
+            tx.effects.add_opening(until)
             return None
-    # The rest of the backlog is read by the next claim, which must not wait for an event.
-    tx.effects.ready += 1
-    return None
+    search = _Search(tx, gate, conditions, pauses, tx_config)
+    search.read_order("first_ready_limit_keys")
+    if has_set_aside:
+        search.read_order("first_placed_limit_keys")
+        search.read_keys()
+    return search.best
+
+
+class _Search:
+    """The search of one claim for the first job of a plugin."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        gate: Gate,
+        conditions: Mapping[str, object],
+        pauses: Pauses,
+        tx_config: TxConfig,
+    ) -> None:
+        self._tx, self._gate, self._conditions = tx, gate, conditions
+        self._pauses, self._tx_config = pauses, tx_config
+        self.best: QueuedJob | None = None
+
+    def read_order(self, query: str) -> None:
+        """Read jobs in an order of the queue, and set those aside that are held."""
+        for size in BATCHES:
+            rows = self._tx.all(query, limit=size, **self._conditions)
+            jobs = [QueuedJob(*row) for row in rows]
+            self._gate.read_keys(job.limit_key for job in jobs)
+            number = 0
+            while number < len(jobs) and self._is_held(jobs[number]):
+                number += 1
+            _set_aside(self._tx, jobs[:number], self._gate, self._conditions, self._tx_config)
+            if number < len(jobs):
+                self._consider(jobs[number])
+                return
+            if len(jobs) < size:
+                return
+        # The rest of the backlog is read by the next claim, which must not wait for an event.
+        self._tx.effects.ready += 1
+
+    def read_keys(self) -> None:
+        """Read the keys with jobs set aside, until no further one can have an earlier job."""
+        has_more = set_aside.release_rows(self._tx, self._gate)
+        self._walk_keys()
+        # The rest returns in the next claim, which must not wait for an event.
+        self._tx.effects.ready += has_more and self.best is None
+
+    def _walk_keys(self) -> None:
+        passed = 0
+        for size in BATCHES:
+            rows = set_aside.list_first(self._tx, self._gate.plugin, limit=size, passed=passed)
+            self._gate.read_keys(row.limit_key for row in rows)
+            moved = False
+            for row in rows:
+                if self.best is not None and row.place >= self.best.place:
+                    return
+                stays, has_moved = self._read_key(row, passed)
+                passed += stays
+                moved = moved or has_moved
+            if len(rows) < size and not moved:
+                return
+        self._tx.effects.ready += 1
+
+    def _read_key(self, row: KeyRow, passed: int) -> tuple[bool, bool]:
+        """Consider the first job of a key; returns whether its row stays, and whether it moved."""
+        tx, gate = self._tx, self._gate
+        values = {**self._conditions, "limit_key": row.limit_key, "pipeline": row.pipeline}
+        pause = self._pauses.pipelines.get(row.pipeline)
+        if pause is not None:
+            set_aside.hold_until(tx, gate, row, pause.until)
+            return False, False
+        # The command is not known yet; `init` jobs are never set aside.
+        if gate.is_full(row.limit_key, ""):
+            has_ended = _end_set_aside(tx, gate, values, self._tx_config)
+            if has_ended or passed < MOST_PASSED:
+                return True, False
+            key = parse_limit_key(row.limit_key).concurrency_key
+            set_aside.hold_full(tx, gate, row, key)
+            return False, False
+        opens_at = gate.opens_at(row.limit_key, "")
+        if opens_at is not None:
+            set_aside.hold_until(tx, gate, row, opens_at)
+            return False, False
+        first = tx.one("first_set_aside", limit=1, **values)
+        if first is not None:
+            self._consider(QueuedJob(*first))
+            if first[0] == row.place:
+                return True, False
+        corrected = set_aside.correct_place(tx, gate.plugin, row)
+        has_moved = corrected is not None and corrected.place != row.place
+        return corrected is not None and not has_moved, has_moved
+
+    def _consider(self, job: QueuedJob) -> None:
+        if self.best is None or (job.place, job.seq) < (self.best.place, self.best.seq):
+            self.best = job
+
+    def _is_held(self, job: QueuedJob) -> bool:
+        if self._gate.is_full(job.limit_key, job.command):
+            return True
+        opens_at = self._gate.opens_at(job.limit_key, job.command)
+        if opens_at is None:
+            return False
+        self._tx.effects.add_opening(opens_at)
+        return True
 
 
 def _set_aside(
@@ -111,7 +184,7 @@ def _set_aside(
     """Take held jobs out of the queue's order, and do what `on_full` says."""
     if not jobs:
         return
-    tx.run("set_jobs_aside", ids=orjson.dumps([job.id for job in jobs]).decode())
+    set_aside.set_jobs_aside(tx, [job.id for job in jobs])
     concurrency = gate.limits.concurrency
     if concurrency is None or concurrency.on_full is OnFull.QUEUE:
         return
@@ -119,19 +192,20 @@ def _set_aside(
     if concurrency.on_full is OnFull.SKIP:
         _skip(tx, full, gate, concurrency, tx_config)
     else:
-        newest = {job.limit_key: job for job in full}
+        newest = {job.limit_key: job for job in sorted(full, key=lambda job: job.seq)}
         for job in newest.values():
-            _displace_older(tx, job, _list_older(tx, job, conditions), gate, conditions, tx_config)
+            _displace_older(tx, job, _list_older(tx, job, conditions), gate, tx_config)
 
 
-def _end_set_aside(tx: Tx, gate: Gate, values: Mapping[str, object], tx_config: TxConfig) -> None:
+def _end_set_aside(tx: Tx, gate: Gate, values: Mapping[str, object], tx_config: TxConfig) -> bool:
     """Do what `on_full` says for jobs of a full key that were set aside for another reason.
 
-    They have a priority, or a rate held them, or `on_full` was `queue` then.
+    They have a priority, or a rate held them, or `on_full` was `queue` then. Returns whether
+    `on_full` says anything.
     """
     concurrency = gate.limits.concurrency
     if concurrency is None or concurrency.on_full is OnFull.QUEUE:
-        return
+        return False
     if concurrency.on_full is OnFull.SKIP:
         rows = tx.all("first_set_aside", limit=MOST_SKIPPED, **values)
         _skip(tx, [QueuedJob(*row) for row in rows], gate, concurrency, tx_config)
@@ -139,10 +213,10 @@ def _end_set_aside(tx: Tx, gate: Gate, values: Mapping[str, object], tx_config: 
         tx.effects.ready += len(rows) == MOST_SKIPPED
     elif (row := tx.one("newest_set_aside", **values)) is not None:
         job = QueuedJob(*row)
-        # A job that is alone has displaced the others before, or waits for the running ones.
-        if older := _list_older(tx, job, values):
-            _displace_older(tx, job, older, gate, values, tx_config)
-            tx.effects.ready += len(older) == MOST_SUPERSEDED
+        older = _list_older(tx, job, values)
+        _displace_older(tx, job, older, gate, tx_config)
+        tx.effects.ready += len(older) == MOST_SUPERSEDED
+    return True
 
 
 def _skip(
@@ -171,18 +245,15 @@ def _list_older(tx: Tx, job: QueuedJob, conditions: Mapping[str, object]) -> lis
 
 
 def _displace_older(
-    tx: Tx,
-    job: QueuedJob,
-    older: Sequence[str],
-    gate: Gate,
-    conditions: Mapping[str, object],
-    tx_config: TxConfig,
+    tx: Tx, job: QueuedJob, older: Sequence[str], gate: Gate, tx_config: TxConfig
 ) -> None:
-    """Cancel the running jobs of the key, and skip its older queued jobs."""
+    """Cancel the running jobs of the key, each once, and skip its older queued jobs."""
     key = parse_limit_key(job.limit_key).concurrency_key
-    for limit_key, *columns in tx.all("running_with_limit_key", plugin=conditions["plugin"]):
-        if parse_limit_key(limit_key).concurrency_key == key:
-            running = read.parse_job(columns)
+    for limit_key, *columns in tx.all("running_with_limit_key", plugin=gate.plugin):
+        if parse_limit_key(limit_key).concurrency_key != key:
+            continue
+        running = read.parse_job(columns)
+        if tx.run("displace_job", id=running.id, attempt=running.attempt):
             cancel_requests.request_cancel(tx, running, Cancellation.DISPLACED, gate.now)
     for job_id in older:
         reason = f"superseded by job {job.id} with the same key (concurrency, on_full: cancel)"

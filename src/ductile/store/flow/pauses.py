@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-import orjson
-
 from ductile.clock import from_text, to_text
 from ductile.core.flow.pauses import Pause, PauseKind, Pauses, collect_pauses
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
+from ductile.store.flow import set_aside
 
 EXPIRED = "expired"
 """The actor of a resume that nobody asked for: the pause has reached its end."""
@@ -46,6 +45,8 @@ def store_pause(tx: Tx, pause: Pause, now: datetime) -> None:
         "reason": pause.reason,
         "until": pause.until_text,
     }
+    if pause.kind is PauseKind.PIPELINE:
+        set_aside.release_pipeline(tx, pause.name)
     _post(tx, pause, "flow.paused", fields, now)
     tx.effects.pauses += 1
 
@@ -64,6 +65,7 @@ def end_pause(
     pause = _parse(row)
     if kind is PauseKind.PIPELINE:
         tx.run("return_jobs", pipeline=name)
+        set_aside.release_pipeline(tx, name)
     _post(tx, pause, "flow.resumed", {**_about(pause), "by": by}, now)
     tx.effects.pauses += 1
     tx.effects.ready_any = True
@@ -77,23 +79,35 @@ def end_due_pauses(tx: Tx, now: datetime) -> list[Pause]:
     return [pause for pause in ended if pause is not None]
 
 
-def set_held_aside(tx: Tx, plugin: str, pipelines: Collection[str]) -> int:
+def set_held_aside(tx: Tx, plugin: str, pipelines: Collection[str]) -> int | None:
     """Set the plugin's oldest jobs aside that belong to a paused pipeline; returns how many.
 
-    They leave the index of the queue's order, so that no further claim reads them. A larger backlog
-    than `MOST_SET_ASIDE` is set aside in several claims.
+    None if further held jobs may be next in its queue.
+
+    They leave the indexes of the queue's order, so that no further claim reads them. The caller
+    holds the plugin's lock. A larger backlog than `MOST_SET_ASIDE` is set aside in several claims.
     """
     count = 0
+    for query in ("first_queued_pipelines", "first_placed_pipelines"):
+        found = _set_first_aside(tx, query, plugin, pipelines)
+        if found >= MOST_SET_ASIDE:
+            # The rest is read by the next claim, which must not wait for an event.
+            tx.effects.ready += 1
+            return None
+        count += found
+    return count
+
+
+def _set_first_aside(tx: Tx, query: str, plugin: str, pipelines: Collection[str]) -> int:
+    count = 0
     for size in BATCHES:
-        rows = tx.all("first_queued_pipelines", plugin=plugin, limit=size)
+        rows = tx.all(query, plugin=plugin, limit=size)
         held = [id for id, pipeline in rows if pipeline in pipelines]
         if held:
-            tx.run("set_jobs_aside", ids=orjson.dumps(held).decode())
+            set_aside.set_jobs_aside(tx, held)
         count += len(held)
         if len(held) < size:
-            return count
-    # The rest of the backlog is read by the next claim, which must not wait for an event.
-    tx.effects.ready += 1
+            break
     return count
 
 

@@ -16,9 +16,9 @@ from ductile.core.jobs.commands import INIT
 from ductile.model import Job, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
-from ductile.store.flow.gate import Gate, count_start, load_closed_keys, load_gate
+from ductile.store.flow.gate import Gate, count_start, list_closed_plugins
 from ductile.store.flow.limit_keys import find_startable
-from ductile.store.flow.pauses import MOST_SET_ASIDE, load_pauses, set_held_aside
+from ductile.store.flow.pauses import load_pauses, set_held_aside
 from ductile.store.jobs import read
 from ductile.store.tx_config import TxConfig
 
@@ -137,22 +137,27 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
     pauses = load_pauses(tx, now) if rows and rows[0][4] else NO_PAUSES
     if pauses.system is not None:
         return [], pauses
-    closed = load_closed_keys(tx, now) if rows and rows[0][5] else {}
+    closed = list_closed_plugins(tx) if rows and rows[0][5] else frozenset[str]()
     set_aside = {row[0] for row in rows if row[2] is None}
-    limited = set_aside | policy.tx_config.limits.keys() | closed.keys()
+    limited = set_aside | policy.tx_config.limits.keys() | closed
     heads: list[_Head] = []
     for plugin, running, seq, has_key, *_ in rows:
         if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in set_aside):
             continue
-        held = set_held_aside(tx, plugin, pauses.pipelines) if pauses.pipelines else 0
-        if held >= MOST_SET_ASIDE:
-            continue  # Further held jobs may be next in its queue.
+        held: int | None = 0
+        if pauses.pipelines:
+            is_free = _hold_plugin(tx, plugin, now)
+            held = set_held_aside(tx, plugin, pauses.pipelines) if is_free else None
+        if held is None:
+            continue
         cap = policy.caps.get(plugin)
         room = None if cap is None else _count_room(tx, plugin, running, cap)
         if room == 0:
             continue
         if held or plugin in limited:
-            head = _find_limited(tx, policy, plugin, pauses, now, has_closed=plugin in closed)
+            gate = _open_gate(tx, policy, plugin, now, has_closed=plugin in closed)
+            has_set_aside = held > 0 or plugin in set_aside
+            head = _find_limited(tx, policy, gate, pauses, has_set_aside=has_set_aside)
             heads += [] if head is None else [head]
             continue
         is_plain = plugin not in policy.init_only and plugin not in policy.serial
@@ -166,22 +171,39 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
     return sorted(heads, key=attrgetter("seq")), pauses
 
 
-def _find_limited(
-    tx: Tx, policy: ClaimPolicy, plugin: str, pauses: Pauses, now: datetime, *, has_closed: bool
-) -> _Head | None:
-    """The head of a plugin with limits per key, which are checked while no other node claims."""
+def _hold_plugin(tx: Tx, plugin: str, now: datetime) -> bool:
+    """Whether no other node checks the limits of the plugin now; none does until the commit."""
     # Without waiting: the lock is kept until the commit, and two nodes take those of several
     # plugins in different orders.
-    if not tx.hold("plugin", plugin, wait=False):
-        tx.effects.add_opening(now + LOCK_RETRY)
+    if tx.hold("plugin", plugin, wait=False):
+        return True
+    tx.effects.add_opening(now + LOCK_RETRY)
+    return False
+
+
+def _open_gate(
+    tx: Tx, policy: ClaimPolicy, plugin: str, now: datetime, *, has_closed: bool
+) -> Gate | None:
+    """The limits per key of a plugin, which are checked while no other node claims."""
+    if not _hold_plugin(tx, plugin, now):
         return None
-    limits = policy.tx_config.limits.get(plugin)
-    gate = load_gate(tx, plugin, limits, now, closed=has_closed)
-    conditions = policy.first_ready_values(plugin, pauses)
-    job = find_startable(tx, plugin, gate, conditions, pauses.pipelines, policy.tx_config)
+    return Gate(tx, plugin, policy.tx_config.limits.get(plugin), now, has_closed=has_closed)
+
+
+def _find_limited(
+    tx: Tx, policy: ClaimPolicy, gate: Gate | None, pauses: Pauses, *, has_set_aside: bool
+) -> _Head | None:
+    """The head of a plugin with limits per key."""
+    if gate is None:
+        return None
+    conditions = policy.first_ready_values(gate.plugin, pauses)
+    config = policy.tx_config
+    job = find_startable(tx, gate, conditions, pauses, config, has_set_aside=has_set_aside)
     if job is None:
         return None
-    return _Head(job.seq, plugin, alone=True, job_id=job.id, limit_key=job.limit_key, gate=gate)
+    return _Head(
+        job.place, gate.plugin, alone=True, job_id=job.id, limit_key=job.limit_key, gate=gate
+    )
 
 
 def _start_limited(

@@ -21,6 +21,10 @@ _LATEST, _LAST_SEQ = "~", 2**63 - 1
 """Beyond every time and number of a job."""
 ID_END = 2
 """The number of characters at the end of an id by which an index finds it."""
+INTERNAL = frozenset(
+    {"limit_key", "set_aside", "place", "debounce_series", "debounce_since", "displaced_attempt"}
+)
+"""Columns that only claims need."""
 _MOMENTS = tuple(map(JOB.index, ("started_at", "completed_at", "next_retry_at")))
 
 
@@ -72,7 +76,7 @@ def describe_job(tx: Tx, job_id: str) -> dict[str, Any] | None:
     if not rows and not attempts:
         return None
     job = rows[0] if rows else _job_of_log(job_id, attempts[-1])
-    for internal in ("limit_key", "set_aside", "place", "debounce_series", "debounce_since"):
+    for internal in INTERNAL:
         job.pop(internal, None)
     job["payload"] = _parse_document(job.get("payload"))
     if job.get("next_retry_at") == NEVER:

@@ -230,35 +230,35 @@ WHERE j.created_at < :before;
 -- each limit key and pipeline by its place in the queue.
 WITH RECURSIVE plugins(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0)
   UNION ALL
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0
             AND plugin > plugins.plugin)
   FROM plugins WHERE plugins.plugin IS NOT NULL
 ), keys(plugin, limit_key) AS (
   SELECT plugins.plugin,
          (SELECT min(limit_key) FROM job_queue j
           WHERE j.plugin = plugins.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-            AND j.set_aside = 1)
+            AND j.set_aside <> 0)
   FROM plugins WHERE plugins.plugin IS NOT NULL
   UNION ALL
   SELECT keys.plugin,
          (SELECT min(limit_key) FROM job_queue j
           WHERE j.plugin = keys.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-            AND j.set_aside = 1 AND j.limit_key > keys.limit_key)
+            AND j.set_aside <> 0 AND j.limit_key > keys.limit_key)
   FROM keys WHERE keys.limit_key IS NOT NULL
 ), found(plugin, limit_key, pipeline) AS (
   SELECT keys.plugin, keys.limit_key,
          (SELECT min(pipeline) FROM job_queue j
           WHERE j.plugin = keys.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-            AND j.set_aside = 1 AND j.limit_key = keys.limit_key)
+            AND j.set_aside <> 0 AND j.limit_key = keys.limit_key)
   FROM keys WHERE keys.limit_key IS NOT NULL
   UNION ALL
   SELECT found.plugin, found.limit_key,
          (SELECT min(pipeline) FROM job_queue j
           WHERE j.plugin = found.plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-            AND j.set_aside = 1 AND j.limit_key = found.limit_key
+            AND j.set_aside <> 0 AND j.limit_key = found.limit_key
             AND j.pipeline > found.pipeline)
   FROM found WHERE found.pipeline IS NOT NULL
 )
@@ -266,7 +266,7 @@ SELECT found.plugin, j.id, j.created_at, j.pipeline FROM found JOIN job_queue j 
   SELECT first.seq FROM job_queue first
   WHERE first.plugin = found.plugin AND first.limit_key = found.limit_key
     AND first.pipeline = found.pipeline AND first.status = 'queued'
-    AND first.next_retry_at IS NULL AND first.set_aside = 1 AND first.attempt = 1
+    AND first.next_retry_at IS NULL AND first.set_aside <> 0 AND first.attempt = 1
   ORDER BY coalesce(first.place, first.seq), first.seq LIMIT 1)
 WHERE j.created_at < :before;
 

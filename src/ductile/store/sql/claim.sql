@@ -14,10 +14,10 @@ WITH RECURSIVE ready(plugin) AS (
   FROM ready WHERE ready.plugin IS NOT NULL
 ), set_aside(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0)
   UNION ALL
   SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0
             AND plugin > set_aside.plugin)
   FROM set_aside WHERE set_aside.plugin IS NOT NULL
 )
@@ -58,73 +58,36 @@ ORDER BY j.seq LIMIT 1 @skip_locked@;
 
 -- name: first_ready_limit_keys
 -- As `first_ready`: the oldest jobs of a plugin with limits, and their limit keys.
-SELECT j.seq, j.id, j.limit_key, j.command FROM job_queue j
+SELECT j.seq, j.id, j.limit_key, j.command, j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside = 0
 @may_run@
 ORDER BY j.seq LIMIT :limit;
 
--- name: set_aside_limit_keys
--- The limit keys of the jobs set aside, each with its pipelines: two loose index scans. Not one with
--- a comparison of pairs, for which SQLite reads all jobs of a key.
-WITH RECURSIVE keys(limit_key) AS (
-  SELECT (SELECT min(limit_key) FROM job_queue
-          WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
-  UNION ALL
-  SELECT (SELECT min(limit_key) FROM job_queue
-          WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
-            AND limit_key > keys.limit_key)
-  FROM keys WHERE keys.limit_key IS NOT NULL
-), found(limit_key, pipeline) AS (
-  SELECT keys.limit_key,
-         (SELECT min(pipeline) FROM job_queue j
-          WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-            AND j.set_aside = 1 AND j.limit_key = keys.limit_key)
-  FROM keys WHERE keys.limit_key IS NOT NULL
-  UNION ALL
-  SELECT found.limit_key,
-         (SELECT min(pipeline) FROM job_queue j
-          WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL
-            AND j.set_aside = 1 AND j.limit_key = found.limit_key
-            AND j.pipeline > found.pipeline)
-  FROM found WHERE found.pipeline IS NOT NULL
-)
-SELECT limit_key, pipeline FROM found WHERE pipeline IS NOT NULL;
+-- name: first_placed_limit_keys
+-- The same of the jobs with a place of their own, in the order of their places.
+SELECT j.place, j.id, j.limit_key, j.command, j.seq FROM job_queue j
+WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside = 2
+@may_run@
+ORDER BY j.place, j.seq LIMIT :limit;
 
 -- name: first_set_aside
 -- The first jobs set aside of a limit key and pipeline that may run, by their place in the queue.
-SELECT coalesce(j.place, j.seq), j.id, j.limit_key, j.command FROM job_queue j
+SELECT coalesce(j.place, j.seq), j.id, j.limit_key, j.command, j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.pipeline = :pipeline
-  AND j.status = 'queued'
-  AND j.next_retry_at IS NULL AND j.set_aside = 1
+  AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside <> 0
 @may_run@
 ORDER BY coalesce(j.place, j.seq), j.seq LIMIT :limit;
 
 -- name: newest_set_aside
-SELECT j.seq, j.id, j.limit_key, j.command FROM job_queue j
+SELECT coalesce(j.place, j.seq), j.id, j.limit_key, j.command, j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.pipeline = :pipeline
-  AND j.status = 'queued'
-  AND j.next_retry_at IS NULL AND j.set_aside = 1
+  AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside <> 0
 @may_run@
 ORDER BY j.seq DESC LIMIT 1;
 
 -- name: running_limit_keys
 SELECT limit_key, count(*) FROM job_queue
 WHERE status = 'running' AND plugin = :plugin GROUP BY limit_key;
-
--- name: set_jobs_aside
--- Without those that another node has locked, because it may wait for this one.
-UPDATE job_queue SET set_aside = 1
-WHERE id IN (SELECT held.id FROM job_queue held
-             WHERE held.id IN (SELECT given.id FROM @given@)
-               AND held.status = 'queued' AND held.set_aside = 0 @skip_locked@);
-
--- name: set_jobs_aside [postgres]
--- By arrays: without statistics PostgreSQL compares every queued job with every given id.
-UPDATE job_queue SET set_aside = 1
-WHERE id = ANY(ARRAY(
-  SELECT held.id FROM job_queue held
-  WHERE held.id = ANY(ARRAY(SELECT given.id FROM @given@))
-    AND held.status = 'queued' AND held.set_aside = 0 @skip_locked@));
 
 -- name: start_first
 -- Start that job. The claim is the start: from its commit the attempt counts. Also returns the
@@ -168,9 +131,10 @@ RETURNING @job@,
            WHERE event_context.id = job_queue.entered_context_id);
 
 -- name: start_job
--- Start one job by its id, ahead of all others.
+-- Start one job by its id, ahead of all others. If it returns to the queue, it returns to its order.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
-                     started_snapshot_id = :snapshot_id, debounce_series = NULL
+                     started_snapshot_id = :snapshot_id, debounce_series = NULL,
+                     set_aside = @in_order@, displaced_attempt = NULL
 WHERE @waits@
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
@@ -181,7 +145,7 @@ RETURNING @job@,
 -- Make due jobs ready, in small batches that keep the writer free. No delay reaches beyond the
 -- horizon, so a later time comes from a clock that has been set back since. Times in other
 -- formats do not sort by time, and have to be normalized first.
-UPDATE job_queue SET next_retry_at = NULL
+UPDATE job_queue SET next_retry_at = NULL, set_aside = @in_order@
 WHERE id IN (SELECT id FROM job_queue
              WHERE status = 'queued' AND next_retry_at IS NOT NULL
                AND (next_retry_at <= :now
@@ -207,10 +171,10 @@ WHERE status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at @not_our
 LIMIT :limit @skip_locked@;
 
 -- name: set_retry
-UPDATE job_queue SET next_retry_at = :retry_at WHERE id = :id;
+UPDATE job_queue SET next_retry_at = :retry_at, set_aside = @in_order@ WHERE id = :id;
 
 -- name: has_ready
 SELECT 1 WHERE EXISTS (
     SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
   OR EXISTS (
-    SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1);
+    SELECT 1 FROM job_queue WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0);

@@ -33,7 +33,7 @@ SELECT id, last_error FROM (
   WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
   UNION ALL
   SELECT id, last_error FROM job_queue
-  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1
+  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0
   UNION ALL
   SELECT id, last_error FROM job_queue WHERE status = 'running') AS unfinished
 WHERE substr(last_error, 1, length(CAST(:cause AS TEXT))) = :cause LIMIT :limit;

@@ -2,14 +2,17 @@
 UPDATE job_queue SET limit_key = :limit_key WHERE id = :id;
 
 -- name: set_place
--- Place a job before the first job that was enqueued since then; jobs set aside are found by place.
-UPDATE job_queue SET set_aside = 1, place = (
+-- Place a job before the first job that was enqueued since then.
+UPDATE job_queue SET set_aside = 2, place = (
   SELECT first.seq - 1 FROM job_queue first WHERE first.created_at >= :since
   ORDER BY first.created_at, first.seq LIMIT 1)
 WHERE id = :id;
 
 -- name: limit_key_of
 SELECT limit_key FROM job_queue WHERE id = :id;
+
+-- name: limit_keys_of
+SELECT id, limit_key FROM job_queue WHERE id IN (SELECT given.id FROM @given@);
 
 -- name: running_with_limit_key
 -- The running jobs of a plugin with their limit keys, the oldest first.
@@ -22,11 +25,19 @@ ORDER BY started_at, seq;
 -- pipeline.
 SELECT @job@ FROM job_queue
 WHERE plugin = :plugin AND limit_key = :limit_key AND status = 'queued' AND next_retry_at IS NULL
-  AND set_aside = 1 AND seq < :before AND (pipeline = '' OR pipeline NOT IN (@paused@))
+  AND set_aside <> 0 AND seq < :before AND (pipeline = '' OR pipeline NOT IN (@paused@))
 ORDER BY seq LIMIT :limit;
 
+-- name: displace_job
+-- Once per start: no row if the job has been asked before.
+UPDATE job_queue SET displaced_attempt = attempt
+WHERE id = :id AND status = 'running' AND attempt = :attempt
+  AND (displaced_attempt IS NULL OR displaced_attempt <> attempt);
+
 -- name: rates
-SELECT rate_key, used_until FROM rates WHERE plugin = :plugin AND used_until > :now;
+-- Of the given rate keys.
+SELECT rate_key, used_until FROM rates
+WHERE plugin = :plugin AND rate_key IN (SELECT given.id FROM @given@) AND used_until > :now;
 
 -- name: store_rate
 INSERT INTO rates (plugin, rate_key, used_until) VALUES (:plugin, :rate_key, :used_until)
@@ -39,8 +50,20 @@ SELECT 1 FROM rates WHERE used_until <= :now LIMIT 1;
 DELETE FROM rates WHERE used_until <= :now;
 
 -- name: closed_keys
-SELECT plugin, limit_key, until FROM closed_keys
-WHERE until > :now AND until <= :latest;
+-- Of the given limit keys.
+SELECT limit_key, until FROM closed_keys
+WHERE plugin = :plugin AND limit_key IN (SELECT given.id FROM @given@)
+  AND until > :now AND until <= :latest;
+
+-- name: closed_plugins
+-- The plugins that have closed a limit key, which may be open again: a loose index scan.
+WITH RECURSIVE found(plugin) AS (
+  SELECT (SELECT min(plugin) FROM closed_keys)
+  UNION ALL
+  SELECT (SELECT min(plugin) FROM closed_keys WHERE plugin > found.plugin)
+  FROM found WHERE found.plugin IS NOT NULL
+)
+SELECT plugin FROM found WHERE plugin IS NOT NULL;
 
 -- name: close_key
 -- A later time wins, unless it is too late to be right.

@@ -24,13 +24,18 @@ SELECT id, pipeline FROM job_queue
 WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
 ORDER BY seq LIMIT :limit;
 
+-- name: first_placed_pipelines
+SELECT id, pipeline FROM job_queue
+WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 2
+ORDER BY place, seq LIMIT :limit;
+
 -- name: return_jobs
--- Return the jobs of a pipeline that were set aside to the order of the queue. A job with a place
--- has none in it. A job that another transaction has locked stays set aside, and is found there.
-UPDATE job_queue SET set_aside = 0
+-- Return the jobs of a pipeline that were set aside to the order of the queue. A job that another
+-- transaction has locked stays set aside, and is found there.
+UPDATE job_queue SET set_aside = @in_order@
 WHERE seq IN (SELECT j.seq FROM job_queue j
               WHERE j.pipeline = :pipeline AND j.status = 'queued' AND j.next_retry_at IS NULL
-                AND j.set_aside = 1 AND j.place IS NULL @skip_locked@);
+                AND j.set_aside <> 0 @skip_locked@);
 
 -- name: next_pause_end
 SELECT min(until) FROM pauses WHERE until IS NOT NULL;

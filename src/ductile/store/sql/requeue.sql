@@ -34,11 +34,12 @@ ORDER BY seq LIMIT :limit;
 -- An operator's retry: the same job and the next attempt, with the plugin's number of attempts.
 UPDATE job_queue SET status = 'queued', attempt = attempt + 1,
                      max_attempts = attempt + :attempts, started_at = NULL,
-                     completed_at = NULL, next_retry_at = NULL, last_error = NULL
+                     completed_at = NULL, next_retry_at = NULL, last_error = NULL,
+                     set_aside = @in_order@
 WHERE id = :id AND status = :status AND attempt = :attempt;
 
 -- name: skip_backoff
 -- Also of a debounced job: no later event replaces a job that an operator has started.
-UPDATE job_queue SET next_retry_at = NULL, debounce_series = NULL
+UPDATE job_queue SET next_retry_at = NULL, debounce_series = NULL, set_aside = @in_order@
 WHERE id = :id AND status = 'queued' AND next_retry_at IS NOT NULL AND next_retry_at < @never@
   AND attempt = :attempt;

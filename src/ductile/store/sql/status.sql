@@ -19,7 +19,7 @@ SELECT plugin, CAST(sum(part) AS @big@) AS jobs FROM (
   WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0 GROUP BY plugin
   UNION ALL
   SELECT plugin, count(*) AS part FROM job_queue
-  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1 GROUP BY plugin) AS counted
+  WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0 GROUP BY plugin) AS counted
 GROUP BY plugin ORDER BY sum(part) DESC, plugin;
 
 -- name: retries_waiting
@@ -85,7 +85,7 @@ ORDER BY l.plugin;
 SELECT (SELECT count(*) FROM job_queue
         WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
      + (SELECT count(*) FROM job_queue
-        WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 1)
+        WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0)
      + (SELECT count(*) FROM job_queue WHERE status = 'queued' AND next_retry_at IS NOT NULL);
 
 -- name: running_count

@@ -1,0 +1,112 @@
+"""Jobs set aside, and the rows that lead a claim to them: one per limit key and pipeline.
+
+A claim reads these rows in the order of their first jobs, so that its cost does not grow with the
+number of keys. A row whose key is closed, paused or (where many are) full leaves the order until
+that may have changed. Rows are inserted and deleted by claims that hold the plugin's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from hashlib import blake2b
+from typing import NamedTuple
+
+import orjson
+
+from ductile.clock import to_text
+from ductile.core.flow.limits import PluginLimits
+from ductile.store.engines.api import Tx
+from ductile.store.engines.queries import NEVER
+from ductile.store.flow.gate import Gate
+
+MOST_RELEASED = 64
+"""How many rows return to the order in one claim. Rows that share a rate are due at once, but only
+one of them can start: the others leave the order again."""
+LONGEST_HOLD = timedelta(minutes=5)
+"""After that a hold is computed again: the clock may have been set back since."""
+
+
+class KeyRow(NamedTuple):
+    limit_key: str
+    pipeline: str
+    place: int
+    """At most the place of the first job set aside of the key."""
+
+
+def set_jobs_aside(tx: Tx, job_ids: Sequence[str]) -> None:
+    """Take queued jobs out of the queue's order; from then on they are found by their keys."""
+    ids = orjson.dumps(list(job_ids)).decode()
+    tx.run("set_jobs_aside", ids=ids)
+    tx.run("add_set_aside_keys", ids=ids)
+
+
+def list_first(tx: Tx, plugin: str, *, limit: int, passed: int) -> list[KeyRow]:
+    """The first rows of the order, after those that were passed."""
+    rows = tx.all("first_set_aside_keys", plugin=plugin, limit=limit, passed=passed)
+    return [KeyRow(*row) for row in rows]
+
+
+def correct_place(tx: Tx, plugin: str, row: KeyRow) -> KeyRow | None:
+    """Move the row to the place of its first job; None if there is none, and the row is deleted."""
+    key = _key(plugin, row)
+    first = tx.one("first_place_of_key", **key)
+    if first is None:
+        tx.run("delete_key", **key)
+        return None
+    if first[0] != row.place:
+        tx.run("move_key", place=first[0], **key)
+    return row._replace(place=first[0])
+
+
+def hold_until(tx: Tx, gate: Gate, row: KeyRow, until: datetime | None) -> None:
+    """Take a row out of the order until then; None means until the pause of its pipeline ends."""
+    latest = gate.now + LONGEST_HOLD
+    text = NEVER if until is None else to_text(min(until, latest))
+    limits = _fingerprint(gate.limits)
+    tx.run("hold_key", until=text, limits=limits, full_key=None, **_key(gate.plugin, row))
+    if until is not None:
+        tx.effects.add_opening(min(until, latest))
+
+
+def hold_full(tx: Tx, gate: Gate, row: KeyRow, concurrency_key: str) -> None:
+    """Take a row out of the order until fewer jobs of its concurrency key run."""
+    key = _key(gate.plugin, row)
+    tx.run("hold_key", until=None, limits=None, full_key=concurrency_key, **key)
+
+
+def release_rows(tx: Tx, gate: Gate) -> bool:
+    """Return rows to the order whose reason may have ended; whether there may be more of them."""
+    found = tx.all(
+        "keys_to_release",
+        plugin=gate.plugin,
+        now=to_text(gate.now),
+        latest=to_text(gate.now + LONGEST_HOLD),
+        limits=_fingerprint(gate.limits),
+        limit=MOST_RELEASED,
+    )
+    for (full_key,) in tx.all("full_keys", plugin=gate.plugin):
+        if not gate.is_key_full(full_key):
+            values = {"plugin": gate.plugin, "full_key": full_key, "limit": MOST_RELEASED}
+            found += tx.all("rows_of_full_key", **values)
+        if len(found) >= MOST_RELEASED:
+            break
+    for limit_key, pipeline in found:
+        key = _key(gate.plugin, KeyRow(limit_key, pipeline, 0))
+        tx.run("hold_key", until=None, limits=None, full_key=None, **key)
+    return len(found) >= MOST_RELEASED
+
+
+def release_pipeline(tx: Tx, pipeline: str) -> None:
+    """Return the rows of a pipeline to the order, because its pause has changed."""
+    tx.run("release_pipeline_keys", pipeline=pipeline)
+
+
+def _key(plugin: str, row: KeyRow) -> dict[str, str]:
+    return {"plugin": plugin, "limit_key": row.limit_key, "pipeline": row.pipeline}
+
+
+@cache
+def _fingerprint(limits: PluginLimits) -> str:
+    return blake2b(repr(limits).encode(), digest_size=8).hexdigest()

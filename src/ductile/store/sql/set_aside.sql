@@ -1,0 +1,98 @@
+-- name: set_jobs_aside
+-- Without those that another node has locked, because it may wait for this one.
+UPDATE job_queue SET set_aside = 1
+WHERE id IN (SELECT held.id FROM job_queue held
+             WHERE held.id IN (SELECT given.id FROM @given@)
+               AND held.status = 'queued' AND held.set_aside <> 1 @skip_locked@);
+
+-- name: set_jobs_aside [postgres]
+-- By arrays: without statistics PostgreSQL compares every queued job with every given id.
+UPDATE job_queue SET set_aside = 1
+WHERE id = ANY(ARRAY(
+  SELECT held.id FROM job_queue held
+  WHERE held.id = ANY(ARRAY(SELECT given.id FROM @given@))
+    AND held.status = 'queued' AND held.set_aside <> 1 @skip_locked@));
+
+-- name: add_set_aside_keys
+-- The keys of these jobs. The stored place is at most that of the first job.
+INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)
+SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)) FROM job_queue j
+WHERE j.id IN (SELECT given.id FROM @given@) AND j.status = 'queued' AND j.set_aside = 1
+GROUP BY j.plugin, j.limit_key, j.pipeline
+ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE SET place = excluded.place
+WHERE excluded.place < set_aside_keys.place;
+
+-- name: add_set_aside_keys [postgres]
+INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)
+SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)) FROM job_queue j
+WHERE j.id = ANY(ARRAY(SELECT given.id FROM @given@)) AND j.status = 'queued' AND j.set_aside = 1
+GROUP BY j.plugin, j.limit_key, j.pipeline
+ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE SET place = excluded.place
+WHERE excluded.place < set_aside_keys.place;
+
+-- name: first_set_aside_keys
+SELECT limit_key, pipeline, place FROM set_aside_keys
+WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL
+ORDER BY place LIMIT :limit OFFSET :passed;
+
+-- name: first_place_of_key
+-- The place of the first job set aside of a key, whether it may run or not.
+SELECT coalesce(j.place, j.seq) FROM job_queue j
+WHERE j.plugin = :plugin AND j.limit_key = :limit_key AND j.pipeline = :pipeline
+  AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside <> 0
+ORDER BY coalesce(j.place, j.seq), j.seq LIMIT 1;
+
+-- name: move_key
+UPDATE set_aside_keys SET place = :place
+WHERE plugin = :plugin AND limit_key = :limit_key AND pipeline = :pipeline;
+
+-- name: delete_key
+DELETE FROM set_aside_keys
+WHERE plugin = :plugin AND limit_key = :limit_key AND pipeline = :pipeline;
+
+-- name: hold_key
+UPDATE set_aside_keys SET held_until = :until, held_by = :limits, full_key = :full_key
+WHERE plugin = :plugin AND limit_key = :limit_key AND pipeline = :pipeline;
+
+-- name: keys_to_release
+-- Keys whose time has come, and those that were held under other limits. One query per range, so
+-- that each uses its index.
+SELECT limit_key, pipeline FROM (
+  SELECT limit_key, pipeline FROM (
+    SELECT limit_key, pipeline FROM set_aside_keys
+    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_until <= :now LIMIT :limit) AS due
+  UNION ALL
+  SELECT limit_key, pipeline FROM (
+    SELECT limit_key, pipeline FROM set_aside_keys
+    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_until > :latest
+      AND held_until < @never@ LIMIT :limit) AS impossible
+  UNION ALL
+  SELECT limit_key, pipeline FROM (
+    SELECT limit_key, pipeline FROM set_aside_keys
+    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_by < :limits LIMIT :limit) AS lower
+  UNION ALL
+  SELECT limit_key, pipeline FROM (
+    SELECT limit_key, pipeline FROM set_aside_keys
+    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_by > :limits LIMIT :limit) AS higher
+) AS found LIMIT :limit;
+
+-- name: full_keys
+-- The concurrency keys that were full when a claim met them: a loose index scan.
+WITH RECURSIVE found(full_key) AS (
+  SELECT (SELECT min(full_key) FROM set_aside_keys
+          WHERE plugin = :plugin AND full_key IS NOT NULL)
+  UNION ALL
+  SELECT (SELECT min(full_key) FROM set_aside_keys
+          WHERE plugin = :plugin AND full_key IS NOT NULL AND full_key > found.full_key)
+  FROM found WHERE found.full_key IS NOT NULL
+)
+SELECT full_key FROM found WHERE full_key IS NOT NULL;
+
+-- name: rows_of_full_key
+SELECT limit_key, pipeline FROM set_aside_keys
+WHERE plugin = :plugin AND full_key = :full_key LIMIT :limit;
+
+-- name: release_pipeline_keys
+-- The pause of a pipeline has ended or changed.
+UPDATE set_aside_keys SET held_until = NULL
+WHERE pipeline = :pipeline AND held_until IS NOT NULL;
