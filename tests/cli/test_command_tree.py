@@ -95,6 +95,8 @@ def test_the_commands_that_write() -> None:
         "plugin reset-breaker",
         "plugin resume",
         "plugin run",
+        "plugin state set",
+        "plugin state unset",
         "plugin sync",
         "plugin update",
         "relay discard",

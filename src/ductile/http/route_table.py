@@ -327,6 +327,14 @@ _SYSTEM = (
         audit="backup.create",
     ),
     _get("/system/plugin-facts/{plugin}", "jobs:ro", facts.list_facts, "Facts", query="FactQuery"),
+    _post(
+        "/plugins/{name}/state",
+        "system:rw",
+        facts.change_state,
+        _action("PluginStateChange"),
+        body="PluginStateBody",
+        audit="plugin.state",
+    ),
 )
 
 _DISCOVERY = (

@@ -32,14 +32,18 @@ def redeliver(
     *,
     dry: bool,
     expected: int | None = None,
+    webhook: int | None = None,
     around: Callable[[Work[list[int]]], Work[list[int]]] = lambda work: work,
 ) -> Redelivered:
-    """Retry the deliveries in this status that were tried or created since then.
+    """Retry the deliveries in this status that were tried or created since then, of one webhook
+    if given.
 
     With `dry`, only return which they are. `around` adds to each of the transactions. Raises
     `CountChanged` if there are not as many as expected.
     """
-    found = gateway.ledger.read(lambda tx: deliveries.list_ids(tx, status, since, limit + 1))
+    found = gateway.ledger.read(
+        lambda tx: deliveries.list_ids(tx, status, since, limit + 1, webhook)
+    )
     ids, more = found[:limit], len(found) > limit
     check_count(len(ids), expected)
     if dry:

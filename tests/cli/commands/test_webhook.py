@@ -158,6 +158,9 @@ def test_dead_deliveries_are_listed_and_retried(cli: CliRunner) -> None:
     assert cli("webhook", "retry", "1").out == "retrying delivery 1 (was dead)\n"
     old = "UPDATE webhook_deliveries SET created_at = '2000-01-01T00:00:00.000000Z' WHERE id = 2"
     spoil(cli, old)
+    assert cli("webhook", "retry", "--webhook", "99").out == "retrying 0 deliveries\n"
+    chosen = ("webhook", "retry", "--webhook", str(id), "--since", "2h", "--dry-run")
+    assert cli(*chosen).out == "would retry 1 delivery\n"
     many = ("webhook", "retry", "--all-dead", "--since", "2h")
     assert cli(*many, "--dry-run").out == "would retry 1 delivery\n"
     assert cli(*many).out == "retrying 1 delivery\n"

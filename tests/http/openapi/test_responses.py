@@ -130,6 +130,7 @@ def use_pipelines_and_schedules(api: ApiHarness) -> None:
     for path in ("/plugins/echo", "/pipelines/sync", "/system"):
         act(api, f"{path}/pause", {"reason": "upgrade", "duration": "1h"})
     get(api, "/pauses")
+    act(api, "/plugins/echo/state", {"key": "a", "value": 1})
     for path in ("/plugins/echo", "/pipelines/sync", "/system"):
         act(api, f"{path}/resume")
 

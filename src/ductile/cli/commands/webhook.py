@@ -264,19 +264,32 @@ def _show_one(row: Json) -> None:
 @webhook.write("retry")
 @click.argument("id", type=WholeNumber(1), required=False)
 @click.option("--all-dead", is_flag=True, help="Retry every dead delivery.")
+@click.option(
+    "--webhook", "webhook_id", type=WholeNumber(1), help="Retry the dead ones of this webhook."
+)
 @_since
-def retry(context: CommandContext, id: int | None, all_dead: bool, since: str | None) -> None:
+def retry(
+    context: CommandContext,
+    id: int | None,
+    all_dead: bool,
+    webhook_id: int | None,
+    since: str | None,
+) -> None:
     """Retry a failed or dead delivery now.
 
-    It gets its full number of attempts again.
+    It gets its full number of attempts again. --dry-run shows how many would be retried.
     """
-    if (id is None) is not all_dead or (since is not None and not all_dead):
-        raise UsageError("give one delivery ID, or --all-dead, which --since can limit")
+    many = all_dead or webhook_id is not None
+    if (id is None) is not many or (since is not None and not many):
+        raise UsageError(
+            "give one delivery ID, --webhook ID or --all-dead, which --since can limit"
+        )
     if id is not None:
         done = context.post(path_to("gateway", "deliveries", str(id), "retry"))
         context.show(done, _show_retried)
         return
-    body = {"status": "dead", **({"since": since} if since is not None else {})}
+    chosen = {"since": since, "webhook": webhook_id}
+    body = {"status": "dead", **{key: value for key, value in chosen.items() if value is not None}}
     context.show(context.post("/gateway/deliveries/retry", body), _show_all_retried)
 
 

@@ -73,6 +73,14 @@ class PauseBody(ActionBody):
     )
 
 
+class PluginStateBody(ActionBody):
+    key: Annotated[str, BodyText(most=LONGEST_REASON)] = Field(description="The key of the state.")
+    value: Annotated[Any, AnyJson({})] = Field(None, description="Its new value.")
+    remove: Annotated[bool, BodyFlag()] = Field(
+        False, description="Remove the key instead of setting it."
+    )
+
+
 class SilenceBody(ActionBody):
     """Exactly one of `duration` and `until` is required."""
 
@@ -305,6 +313,9 @@ class RedeliveryBody(ActionBody):
     ] = Field(description="The deliveries to retry.")
     since: Annotated[datetime | None, Timestamp()] = Field(
         None, description="Deliveries attempted, or else created, since this time."
+    )
+    webhook: Annotated[int | None, BodyInteger(1, 2**53)] = Field(
+        None, description="Only deliveries of the webhook with this id."
     )
     limit: Annotated[int, BodyInteger(1, MAX_BULK_DELIVERIES)] = Field(
         MAX_BULK_DELIVERIES, description="Maximum number of deliveries."

@@ -1,4 +1,4 @@
-"""`GET /system/plugin-facts/{plugin}`: the facts that a plugin has recorded."""
+"""The facts that a plugin has recorded, and the state that it keeps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from starlette.responses import Response
 from ductile.core.jobs.limits import PAGE_BYTES, document
 from ductile.core.values.redact import hide_secret_keys
 from ductile.errors import NotFound
-from ductile.http.responses import build_response, read_ledger, services_of
+from ductile.http.responses import (
+    action_response,
+    build_response,
+    read_ledger,
+    run_transaction,
+    services_of,
+)
+from ductile.operations.reports.plugin_state import StateChange
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import facts, plugin_state
 
 if TYPE_CHECKING:
+    from ductile.http.models.bodies import PluginStateBody
     from ductile.http.models.queries import FactQuery
 
 
@@ -53,3 +61,21 @@ def _redact(row: dict[str, Any]) -> dict[str, Any]:
     """Return a fact without secrets; `fact` is its name in the Go program."""
     fact = hide_secret_keys(document(row["fact_json"]))
     return {**row, "fact": fact, "fact_json": fact}
+
+
+async def change_state(request: Request, body: PluginStateBody) -> Response:
+    """`POST /plugins/{name}/state`: Set or remove one key of a plugin's state.
+
+    Refused while a job of the plugin runs, which may write its state.
+    """
+    services, dry_run = services_of(request), body.dry_run
+    change = StateChange(
+        services,
+        request.path_params["name"],
+        body.key,
+        body.value,
+        removes=body.remove,
+        dry=dry_run,
+    )
+    done = await run_transaction(services, change, dry_run=dry_run)
+    return action_response({**done, "removed": body.remove}, dry_run=dry_run)

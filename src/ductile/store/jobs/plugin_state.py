@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import orjson
 
 from ductile.clock import to_text
+from ductile.errors import Refused
 from ductile.model import MIB, Settlement
 from ductile.store.engines.api import Tx
 
 MAX_STATE = MIB
+REMOVED = object()
+"""Instead of a value: the key is removed."""
+
+
+class StateBusy(Exception):
+    """A job of the plugin runs."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
 
 
 def update_state(tx: Tx, settlement: Settlement) -> str | None:
@@ -52,6 +64,28 @@ def write_state(tx: Tx, settlement: Settlement, new_state: str) -> None:
             now=now,
         )
     tx.run("set_state", plugin=settlement.plugin, state=new_state, now=now)
+
+
+def change_key(tx: Tx, plugin: str, key: str, value: Any, now: datetime) -> dict[str, Any]:
+    """Set a key of the plugin's state, or remove it with `REMOVED`; returns the state before.
+
+    Locks the row as `update_state` does. Raises `StateBusy` while a job of the plugin runs, and
+    `Refused` if the state would become too large.
+    """
+    tx.run("ensure_state", plugin=plugin, now=to_text(now))
+    row = tx.one("state_for_update", plugin=plugin)
+    running = tx.one("running_job_of_plugin", plugin=plugin)
+    if running is not None:
+        raise StateBusy(running[0])
+    before: dict[str, Any] = orjson.loads(row[0]) if row else {}
+    after = {name: old for name, old in before.items() if name != key}
+    if value is not REMOVED:
+        after[key] = value
+    text = orjson.dumps(after)
+    if len(text) > MAX_STATE:
+        raise Refused("the plugin's state would exceed 1 MiB")
+    tx.run("set_state", plugin=plugin, state=text.decode(), now=to_text(now))
+    return before
 
 
 def load_state(tx: Tx, plugin: str) -> dict[str, Any]:

@@ -297,12 +297,15 @@ def discard_delivery(tx: Tx, id: int, *, dry: bool = False) -> dict[str, Any]:
     return row
 
 
-def list_ids(tx: Tx, status: DeliveryStatus, since: str | None, limit: int) -> list[int]:
+def list_ids(
+    tx: Tx, status: DeliveryStatus, since: str | None, limit: int, webhook: int | None = None
+) -> list[int]:
     """Ids of the deliveries with this status that can be retried, tried or created since then.
 
-    Oldest first; those of removed webhooks are left out.
+    Oldest first, of one webhook if given; those of removed webhooks are left out.
     """
-    rows = tx.all("delivery_ids", status=status.value, since=since, limit=limit)
+    chosen = {"status": status.value, "since": since, "webhook": webhook}
+    rows = tx.all("delivery_ids", limit=limit, **chosen)
     return [row[0] for row in rows]
 
 

@@ -141,6 +141,7 @@ FROM webhook_deliveries WHERE id = :id;
 SELECT id FROM webhook_deliveries d
 WHERE status = :status AND owner IS NULL
   AND EXISTS (SELECT 1 FROM webhook_configs w WHERE w.id = d.webhook_id AND w.removed_at IS NULL)
+  AND (CAST(:webhook AS BIGINT) IS NULL OR webhook_id = :webhook)
   AND (CAST(:since AS TEXT) IS NULL OR coalesce(last_attempted_at, created_at) >= :since)
 ORDER BY id LIMIT :limit;
 

@@ -54,3 +54,6 @@ SELECT 1 FROM plugin_inits WHERE plugin = :plugin AND init_key = :init_key;
 -- name: init_outstanding
 SELECT id FROM job_queue
 WHERE plugin = :plugin AND command = 'init' AND status IN ('queued', 'running') LIMIT 1;
+
+-- name: running_job_of_plugin
+SELECT id FROM job_queue WHERE plugin = :plugin AND status = 'running' LIMIT 1;

@@ -13,6 +13,7 @@ from ductile.cli.command import CommandContext, Noun, compile_config
 from ductile.cli.commands.flow import pause as pauses
 from ductile.cli.commands.plugin.authoring import new, test, validate
 from ductile.cli.commands.plugin.install import install, update
+from ductile.cli.commands.plugin.state import state
 from ductile.cli.commands.plugin.sync import sync
 from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
 from ductile.cli.options import (
@@ -32,6 +33,7 @@ plugin.add_command(validate)
 plugin.add_command(sync)
 plugin.add_command(install)
 plugin.add_command(update)
+plugin.add_command(state)
 
 NOT_LOADED = "the running gateway has not loaded"
 

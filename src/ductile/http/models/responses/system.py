@@ -334,6 +334,17 @@ class FactsModel(ResponseModel):
     """For the next page; null on the last one."""
 
 
+class PluginStateChangeModel(ResponseModel):
+    """A key of a plugin's state was set or removed; with `dry_run`, it would be."""
+
+    plugin: str
+    key: str
+    existed: bool
+    """Whether the state had the key before."""
+    removed: bool
+    dry_run: bool = OMITTED
+
+
 class NoticeModel(ResponseModel):
     """An event of the event stream."""
 

@@ -163,6 +163,7 @@ async def retry_deliveries(request: Request, body: RedeliveryBody) -> Response:
         body.limit,
         dry=body.dry_run,
         expected=body.expected,
+        webhook=body.webhook,
         around=lambda work: charge(request, work, Spending.RETRIES, len),
     )
     plan = {"deliveries": found.ids, "count": len(found.ids), "more": found.more}
