@@ -1208,6 +1208,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/plugins/{name}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Set or remove one key of a plugin's state.
+         * @description Refused while a job of the plugin runs, which may write its state.
+         */
+        post: operations["post_plugins_name_state"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/queue": {
         parameters: {
             query?: never;
@@ -3130,6 +3150,31 @@ export interface components {
         Plugins: {
             plugins: components["schemas"]["Plugin"][];
         };
+        PluginStateBody: {
+            /**
+             * @description Return what would be done; change nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @description The key of the state. */
+            key: string;
+            /**
+             * @description Remove the key instead of setting it.
+             * @default false
+             */
+            remove: boolean;
+            /** @description Its new value. */
+            value?: unknown;
+        };
+        /** @description A key of a plugin's state was set or removed; with `dry_run`, it would be. */
+        PluginStateChange: {
+            dry_run?: boolean;
+            /** @description Whether the state had the key before. */
+            existed: boolean;
+            key: string;
+            plugin: string;
+            removed: boolean;
+        };
         /** @description A plugin with its health and last run. */
         PluginStatus: {
             /** @description Circuit breakers that are not closed. */
@@ -3207,6 +3252,8 @@ export interface components {
              * @enum {string}
              */
             status: "dead" | "failed";
+            /** @description Only deliveries of the webhook with this id. */
+            webhook?: number;
         };
         /** @description An event on its way to another gateway. */
         Relay: {
@@ -11187,6 +11234,141 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Resumed"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_plugins_name_state: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A pipeline's name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PluginStateBody"];
+            };
+        };
+        responses: {
+            /** @description A key of a plugin's state was set or removed; with `dry_run`, it would be. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginStateChange"];
+                };
+            };
+            /** @description A key of a plugin's state was set or removed; with `dry_run`, it would be. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginStateChange"];
                 };
             };
             /** @description Malformed; the error names what is wrong. */
