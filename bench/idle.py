@@ -29,7 +29,7 @@ def measure(*, quick: bool) -> Findings:
     print(table(rows))
     found = Findings("idle")
     found.checks = [
-        Check("memory of all processes (PSS)", sum(memory) / 1e6, "MB", at_most=80.0),
+        Check("memory of all processes (PSS)", sum(memory) / 1e6, "MB", at_most=55.0),
         Check("CPU of all processes", sum(used) / took * 100, "%", at_most=1.0),
     ]
     found.details = {"rows": rows, "seconds": took}

@@ -18,8 +18,8 @@ def measure(*, quick: bool) -> Findings:
         first.append(ready(place))
         again.append(ready(place))
     found.checks = [
-        Check("first start to ready, on no ledger", median(first), "s", at_most=0.5),
-        Check("start to ready", median(again), "s", at_most=0.5),
+        Check("first start to ready, on no ledger", median(first), "s", at_most=0.3),
+        Check("start to ready", median(again), "s", at_most=0.3),
     ]
     if has_cli():
         helps = [help_time() for _ in range(times)]

@@ -37,6 +37,8 @@ threading.Thread(target=look, daemon=True).start()
 sys.exit(main(sys.argv[2:]))
 """
 NOT_NEEDED = {
+    "ductile.cli.commands.system.backup",
+    "ductile.cli.commands.system.watch",
     "ductile.cli.commands.plugin.authoring",
     "ductile.cli.in_process",
     "ductile.config.schema",

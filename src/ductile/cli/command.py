@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from shlex import quote
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -186,12 +188,29 @@ class Noun(SuggestingGroup):
     """A group of actions. `read` and `write` decorate a function and add it.
 
     Without an action, `default` is run. Actions that are in another module are made there by the
-    functions `read` and `write`, and added with `add_command` where the noun is defined.
+    functions `read` and `write`, and added with `add_command` where the noun is defined; or
+    `actions` names their modules (`module:attribute`), which are imported when they are used.
     """
 
-    def __init__(self, name: str, help: str, *, default: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        help: str,
+        *,
+        default: str | None = None,
+        actions: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(name, help=help, no_args_is_help=default is None)
-        self._default = default
+        self._default, self._actions = default, actions
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._actions})
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in self._actions and name not in self.commands:
+            module, _, attribute = self._actions[name].partition(":")
+            self.add_command(getattr(import_module(f"ductile.cli.{module}"), attribute))
+        return super().get_command(ctx, name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args[:1] == ["help"]:

@@ -207,10 +207,12 @@ def _command_line() -> Iterator[str]:
     yield ""
     yield "| command | | |"
     yield "| --- | --- | --- |"
+    context = click.Context(root)
     for noun in NOUNS:
-        command = root.get_command(click.Context(root), noun)
-        actions = command.commands.items() if isinstance(command, click.Group) else [("", command)]
-        for name, action in actions:
+        command = root.get_command(context, noun)
+        group = command if isinstance(command, click.Group) else None
+        for name in group.list_commands(context) if group else [""]:
+            action = group.get_command(context, name) if group else command
             if isinstance(action, Action):
                 kind = "write" if action.writes else "read"
                 about = (action.help or "").split("\n")[0]

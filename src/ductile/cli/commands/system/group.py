@@ -1,36 +1,28 @@
-"""The noun `system` and its actions."""
+"""The noun `system` and its actions, each imported when it is used: `start` needs no other one."""
 
 from __future__ import annotations
 
 from ductile.cli.command import Noun
-from ductile.cli.commands.system.backup import backup, restore, verify
-from ductile.cli.commands.system.demo import demo
-from ductile.cli.commands.system.doctor import doctor
-from ductile.cli.commands.system.facts import plugin_facts
-from ductile.cli.commands.system.gateway import breaker, reload, start, status
-from ductile.cli.commands.system.import_go import import_
-from ductile.cli.commands.system.pauses import pause, resume
-from ductile.cli.commands.system.stop import stop
-from ductile.cli.commands.system.ui import ui
-from ductile.cli.commands.system.watch import watch
 
-system = Noun("system", "Run, inspect and maintain the gateway.")
-for action in (
-    backup,
-    breaker,
-    demo,
-    doctor,
-    import_,
-    pause,
-    plugin_facts,
-    reload,
-    restore,
-    resume,
-    start,
-    status,
-    stop,
-    ui,
-    verify,
-    watch,
-):
-    system.add_command(action)
+system = Noun(
+    "system",
+    "Run, inspect and maintain the gateway.",
+    actions={
+        "backup": "commands.system.backup:backup",
+        "breaker": "commands.system.gateway:breaker",
+        "demo": "commands.system.demo:demo",
+        "doctor": "commands.system.doctor:doctor",
+        "import": "commands.system.import_go:import_",
+        "pause": "commands.system.pauses:pause",
+        "plugin-facts": "commands.system.facts:plugin_facts",
+        "reload": "commands.system.gateway:reload",
+        "restore": "commands.system.backup:restore",
+        "resume": "commands.system.pauses:resume",
+        "start": "commands.system.gateway:start",
+        "status": "commands.system.gateway:status",
+        "stop": "commands.system.stop:stop",
+        "ui": "commands.system.ui:ui",
+        "verify": "commands.system.backup:verify",
+        "watch": "commands.system.watch:watch",
+    },
+)
