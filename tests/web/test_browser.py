@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT_LIMIT
 from tests.web.gateway import ADMIN_TOKEN, READER_TOKEN, DashboardGateway
 
 BROWSER = Path(__file__).parents[2] / "web" / "browser"
@@ -40,10 +41,27 @@ def gateway() -> Iterator[DashboardGateway]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def play(scenario: str, gateway: DashboardGateway) -> str:
+@pytest.fixture(scope="session")
+def browser() -> Iterator[str]:
+    """The address of a browser for all scenarios: each has a context of its own in it."""
+    with subprocess.Popen(
+        ["node", str(BROWSER / "serve.mjs")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+        process.wait(WAIT_LIMIT)
+
+
+def play(scenario: str, gateway: DashboardGateway, **environ: str) -> str:
     """Run a scenario, do what it asks for on its output, and return the output."""
     environ = {
         **os.environ,
+        **environ,
         "DUCTILE_URL": gateway.url,
         "DUCTILE_ADMIN_TOKEN": ADMIN_TOKEN,
         "DUCTILE_READER_TOKEN": READER_TOKEN,
@@ -108,15 +126,22 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "outcomes",
     ],
 )
-def test_scenario(scenario: str, gateway: DashboardGateway) -> None:
-    play(scenario, gateway)
+def test_scenario(scenario: str, gateway: DashboardGateway, browser: str) -> None:
+    play(scenario, gateway, DUCTILE_BROWSER=browser)
 
 
 @pytest.mark.parametrize("scenario", ["read-only", "accessibility"])
-def test_every_screen(scenario: str, gateway: DashboardGateway) -> None:
+def test_every_screen(scenario: str, gateway: DashboardGateway, browser: str) -> None:
     gateway.seed()
-    play(scenario, gateway)
+    play(scenario, gateway, DUCTILE_BROWSER=browser)
 
 
+def test_idle_page_sends_nothing_and_shows_part_of_a_long_log(
+    gateway: DashboardGateway, browser: str
+) -> None:
+    play("performance", gateway, DUCTILE_BROWSER=browser)
+
+
+@pytest.mark.torture
 def test_long_log_and_many_events_leave_the_page_responsive(gateway: DashboardGateway) -> None:
-    play("performance", gateway)
+    play("performance", gateway, DUCTILE_MEASURE="1")

@@ -1,5 +1,6 @@
 // A log of 10 MB and 200 events per second leave the page responsive; an idle page sends nothing.
 //
+// Durations are compared with limits only if DUCTILE_MEASURE is set: they depend on the machine.
 // A small server between the browser and the gateway replaces one response and the event stream.
 
 import assert from 'node:assert/strict';
@@ -10,12 +11,14 @@ import { goTo, logIn, openPage } from './session.mjs';
 const LOG_BYTES = 10 * 1024 * 1024;
 const EVENTS_PER_SECOND = 200;
 const IDLE_SCREENS = ['/', '/jobs', '/plugins', '/configuration?tab=nodes'];
-const SETTLE_MS = 2000;
-const IDLE_MS = 4000;
+const IS_MEASURED = process.env.DUCTILE_MEASURE === '1';
+const SETTLE_MS = IS_MEASURED ? 2000 : 500;
+const IDLE_MS = IS_MEASURED ? 4000 : 500;
+const WATCHED_MS = IS_MEASURED ? 4000 : 500;
 /** Limits of one task of the main thread. */
 const MAX_LOG_TASK_MS = 50;
 const MAX_EVENT_TASK_MS = 100;
-const ROUNDS = 6;
+const ROUNDS = IS_MEASURED ? 6 : 1;
 
 const line = `2026-11-16T18:00:00Z block copied ${'x'.repeat(60)}\n`;
 const log = line.repeat(Math.ceil(LOG_BYTES / line.length));
@@ -106,18 +109,18 @@ await run(async (page, _context, browser) => {
   const busy = await openPage(browser, proxyUrl);
   await logIn(busy.page, proxyUrl, process.env.DUCTILE_ADMIN_TOKEN);
   await goTo(busy.page, '/events');
-  await busy.page.waitForTimeout(1000);
+  await busy.page.waitForTimeout(SETTLE_MS);
   const eventTask = await longestTask(
     busy.page,
-    () => busy.page.waitForTimeout(4000),
+    () => busy.page.waitForTimeout(WATCHED_MS),
     MAX_EVENT_TASK_MS,
   );
   console.log(`longest task, 200 events per second: ${Math.round(eventTask)} ms`);
   await goTo(busy.page, '/jobs');
-  await busy.page.waitForTimeout(1000);
+  await busy.page.waitForTimeout(SETTLE_MS);
   const listTask = await longestTask(
     busy.page,
-    () => busy.page.waitForTimeout(3000),
+    () => busy.page.waitForTimeout(WATCHED_MS),
     MAX_EVENT_TASK_MS,
   );
   console.log(`longest task, 200 events per second, list of jobs: ${Math.round(listTask)} ms`);
@@ -146,6 +149,7 @@ await run(async (page, _context, browser) => {
   };
   const logTask = await longestTask(busy.page, openLog, MAX_LOG_TASK_MS);
   console.log(`longest task, opening and scrolling a log of 10 MB: ${Math.round(logTask)} ms`);
+  if (!IS_MEASURED) return;
   assert.ok(eventTask <= MAX_EVENT_TASK_MS, `${eventTask} ms for events`);
   assert.ok(listTask <= MAX_EVENT_TASK_MS, `${listTask} ms for the list`);
   assert.ok(logTask <= MAX_LOG_TASK_MS, `${logTask} ms for the log`);

@@ -5,7 +5,7 @@
 
 import assert from 'node:assert/strict';
 import { createInterface } from 'node:readline';
-import { launch, logIn, openPage } from './session.mjs';
+import { launch, logIn, openPage, WAIT_LIMIT } from './session.mjs';
 
 export const url = process.env.DUCTILE_URL;
 export const adminToken = process.env.DUCTILE_ADMIN_TOKEN;
@@ -39,7 +39,7 @@ export function api(page, path, body) {
 }
 
 /** Repeats `read` until `isDone` accepts its result. */
-export async function until(read, isDone, what, milliseconds = 30_000) {
+export async function until(read, isDone, what, milliseconds = WAIT_LIMIT) {
   const end = Date.now() + milliseconds;
   for (;;) {
     const found = await read();
@@ -54,7 +54,6 @@ export async function run(scenario, { token = adminToken, allowed = [], ...optio
   const browser = await launch();
   try {
     const { page, context, problems } = await openPage(browser, url, options);
-    page.setDefaultTimeout(30_000);
     if (token) await logIn(page, url, token);
     await scenario(page, context, browser);
     const unexpected = problems.filter((text) => !allowed.some((part) => text.includes(part)));

@@ -14,8 +14,20 @@ const FLAGS = [
   '--disable-sync',
 ];
 
+/** Milliseconds until a wait is given up; far longer than anything takes on a busy machine. */
+export const WAIT_LIMIT = 120_000;
+
+const options = { executablePath: EXECUTABLE, args: FLAGS, timeout: WAIT_LIMIT };
+
+/** Connects to the browser that the suite has started, or starts one. */
 export function launch() {
-  return chromium.launch({ executablePath: EXECUTABLE, args: FLAGS });
+  const address = process.env.DUCTILE_BROWSER;
+  return address ? chromium.connect(address, { timeout: WAIT_LIMIT }) : chromium.launch(options);
+}
+
+/** Starts a browser that several programs use. */
+export function launchServer() {
+  return chromium.launchServer(options);
 }
 
 /** Returns a page and the list of its problems: console errors, CSP reports, foreign requests. */
@@ -25,6 +37,7 @@ export async function openPage(browser, url, options = {}) {
     timezoneId: 'Europe/Vienna',
     ...options,
   });
+  context.setDefaultTimeout(WAIT_LIMIT);
   const page = await context.newPage();
   const problems = [];
   page.on('console', (message) => {
