@@ -8,12 +8,11 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import yaml
 from blake3 import blake3
 
 from tests.cli.runner import read_until, stop
+from tests.ports import find_free_port
 from tests.waiting import WAIT_LIMIT, until
 
 BIN = Path(sys.executable).parent
@@ -140,16 +140,6 @@ def digest(path: Path) -> str:
     return blake3(path.read_bytes()).hexdigest()
 
 
-@contextmanager
-def free_ports(count: int) -> Iterator[list[int]]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        ports = [sock.getsockname()[1] for sock in sockets]
-    yield ports
-
-
 @pytest.fixture(scope="module")
 def home() -> Iterator[GoHome]:
     # Short, because the path of a socket has at most 107 bytes.
@@ -157,8 +147,7 @@ def home() -> Iterator[GoHome]:
     for name in ("config", "plugins", "plugins-private"):
         shutil.copytree(SOURCE / name, root / name)
     (root / "config/env").rename(root / "config/.env")
-    with free_ports(2) as (api, hooks):
-        home = GoHome(root, api, hooks)
+    home = GoHome(root, find_free_port(), find_free_port())
     home.seal()
     yield home
     shutil.rmtree(root)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,18 +13,13 @@ import pytest
 
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site
+from tests.ports import find_free_port
 from tests.waiting import until
 
 SECRET = "a-shared-secret-of-two"
 EMIT = """echo '{"status":"ok","result":1,"events":[{"type":"made","payload":{}}]}'\n"""
 EVENTS = 5
 TOKENS = {"tokens": [{"token": "a-token-of-the-tests", "scopes": ["*"]}]}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -35,7 +29,7 @@ def sites() -> Iterator[tuple[Site, Site]]:
     home, lab = (Site(folder) for folder in folders)
     for site in (home, lab):
         site.settings["service"]["log_level"] = "info"
-    port = free_port()
+    port = find_free_port()
     home.settings["service"]["name"] = "home"
     home.plugin("emit", EMIT, retry={"max_attempts": 10, "backoff_base": "10ms"})
     home.settings["instances"] = [
@@ -134,8 +128,9 @@ def test_kill_of_the_sender_relays_each_event_once(
     all_arrive_once(home, lab)
 
 
-@pytest.mark.parametrize("failpoint", ["commit.before", "commit.after"])
-@pytest.mark.parametrize("count", [6, 9, 12])
+@pytest.mark.parametrize(
+    ("failpoint", "count"), [("commit.before", 6), ("commit.after", 9), ("commit.before", 12)]
+)
 def test_kill_of_the_receiver_relays_each_event_once(
     sites: tuple[Site, Site],
     start_gateway: Callable[..., GatewayProcess],

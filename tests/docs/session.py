@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import Command, output_matches
+from tests.ports import find_free_port
 from tests.waiting import WAIT_LIMIT, until
 
 PORTS = ("8080", "8081", "8082", "9090")
@@ -129,9 +129,3 @@ def session() -> Iterator[Session]:
     yield session
     session.end()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def find_free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

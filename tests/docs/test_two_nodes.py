@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.ports import find_free_port
 from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT, until
 
@@ -30,13 +30,6 @@ def find_example() -> str:
         block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "_NODE}" in block
     ]
     return str(found)
-
-
-def find_free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @pytest.fixture

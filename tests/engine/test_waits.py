@@ -251,13 +251,15 @@ def test_event_at_a_node_that_does_not_know_the_pipeline_ends_its_wait(
     other.plugin("emit", EMIT)
     for each in (site, other):
         each.settings["state"] = {"url": url, "dir": str(each.state)}
-    with site.running() as one, other.running() as two:
+    with site.running() as one, other.opened() as two:
+        # The other node has not started, so it does not claim the step.
         run = start(one)
         one.notice("job.waiting", instance(one, run)["jobs"][0]["job_id"])
         manager = two.gateway.config
         assert "paid" not in manager.now.compiled.tx_config.router.awaited
         manager.tick(two.gateway.clock.now())
         assert "paid" in manager.now.compiled.tx_config.router.awaited
+        two.gateway.start()
         two.put("emit")
         until(lambda: instance(one, run)["jobs"][0]["status"] != "queued")
         # As with a timer there: that node does not know what follows, and the job says so.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.http.client import Client
+from tests.ports import find_free_port
 from tests.waiting import WAIT_LIMIT, until
 
 ADMIN_TOKEN = "admin-token-of-the-browser-tests"
@@ -90,18 +90,11 @@ commands:
 """
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 class DashboardGateway:
     """A configuration in a directory, and the gateway process that runs it."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.port = root, _free_port()
+        self.root, self.port = root, find_free_port()
         self._process: subprocess.Popen[bytes] | None = None
         text = CONFIG.format(port=self.port, admin=ADMIN_TOKEN, reader=READER_TOKEN)
         self._write("config.yaml", text)

@@ -550,6 +550,8 @@ def test_node_declared_dead_terminates_processes_of_recovered_jobs(
     site, other = node(""), node("")
     gate, theirs = site.gate(), other.gate()
     site.plugin("work", gate.script() + OK)
+    # So that the node without a lock does not claim the job again.
+    site.settings["service"]["max_workers"] = 1
     other.plugin("work", theirs.script() + OK, retry={"backoff_base": "10ms"})
     with site.running() as running:
         id = running.put("work")
@@ -580,6 +582,8 @@ def test_settlement_of_a_node_declared_dead_is_dropped(
     site, other = node(""), node("")
     gate, theirs = site.gate(), other.gate()
     site.plugin("work", gate.script() + 'echo \'{"status": "ok", "result": "stale"}\'\n')
+    # So that the node without a lock does not claim the job again.
+    site.settings["service"]["max_workers"] = 1
     other.plugin("work", theirs.script() + OK, retry={"backoff_base": "10ms"})
     with contextlib.ExitStack() as second:
         with site.running() as running:
