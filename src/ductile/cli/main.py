@@ -44,6 +44,7 @@ NOUNS: Mapping[str, Entry] = {
     "audit": ("commands.system.audit:audit", "List actions of operators and failed logins."),
     "events": ("commands.events:events", "Follow the gateway's events."),
     "api": ("commands.api:api", "Call any API route of the running gateway."),
+    "mcp": ("commands.mcp:mcp", "Serve the Model Context Protocol to an agent over stdio."),
     "skills": ("commands.skills:skills", "Describe this gateway's skills to agents."),
     "completion": ("completion:completion", "Print a shell completion script."),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from ductile.config.loader.expand import ReceivedReferences
@@ -19,6 +20,7 @@ from ductile.core.values.scopes import normalize
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity
 
+INSTALL_MCP = "pip install 'ductile-gateway[mcp]'"
 SHORTEST_SECRET = 16
 """Characters of a token or secret below which it causes a warning."""
 Signed = TypeVar("Signed", EndpointSettings, InstanceSettings, PeerSettings)
@@ -81,6 +83,8 @@ class _Checker:
                 allowed="at least one token in api.auth.tokens or in an included tokens.yaml; "
                 "more can be created with `ductile token create`",
             )
+        if settings.api.mcp and find_spec("mcp") is None:
+            self._report(("api", "mcp"), f"needs the extra mcp; install it: {INSTALL_MCP}")
 
     def check_ports(self, settings: Settings) -> None:
         """The second listener on a port could not be opened."""

@@ -60,7 +60,9 @@ class Services:
         entropy: Entropy | None = None,
     ) -> None:
         settings = loaded.settings
-        self._loaded, self._environ = loaded, environ
+        self._loaded = loaded
+        self.environ = environ
+        """The variables that the configuration may refer to."""
         self._log = logger("gateway")
         self.clock = clock or SystemClock()
         self.entropy = entropy or SystemEntropy()
@@ -108,7 +110,7 @@ class Services:
     def _config_manager(self) -> ConfigManager:
         return ConfigManager(
             self._loaded,
-            self._environ,
+            self.environ,
             self.ledger,
             self.boot,
             self.clock,

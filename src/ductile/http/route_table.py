@@ -10,10 +10,12 @@ from __future__ import annotations
 from functools import partial
 
 from ductile.http.endpoint import Endpoint
+from ductile.http.mcp import endpoint as mcp
 from ductile.http.requests import InvalidJson
 from ductile.http.routes import (
     analytics,
     audit,
+    authoring,
     discovery,
     facts,
     healthz,
@@ -347,6 +349,35 @@ _DISCOVERY = (
     _get("/.well-known/ai-plugin.json", "any", discovery.show_ai_plugin, "AiPlugin"),
 )
 
+_AUTHORING = (
+    _get("/config/check", "system:ro", authoring.check_config, "ConfigCheck"),
+    _post(
+        "/config/set",
+        "*",
+        authoring.set_setting,
+        "SettingChanged",
+        body="SettingBody",
+        audit="config.set",
+    ),
+    _post(
+        "/plugins",
+        "*",
+        authoring.create_plugin,
+        {201: "PluginCreated", 200: "PluginCreated"},
+        body="NewPluginBody",
+        audit="plugin.create",
+    ),
+    _get("/plugins/{plugin}/validate", "system:ro", authoring.validate_plugin, "PluginInspection"),
+    _post(
+        "/plugins/{plugin}/test/{command}",
+        "plugin",
+        authoring.test_plugin,
+        "PluginTrial",
+        body="PluginTestBody",
+        audit="plugin.test",
+    ),
+)
+
 _TOKENS = (
     _get("/audit", "system:ro", audit.list_audit_entries, "AuditPage", query="AuditQuery"),
     _get("/tokens", "system:ro", tokens.list_tokens, "Tokens"),
@@ -553,6 +584,7 @@ ENDPOINTS = (
     *_EVENTS,
     *_SYSTEM,
     *_DISCOVERY,
+    *_AUTHORING,
     *_TOKENS,
     *_UI,
     *_RELAYS,
@@ -567,6 +599,7 @@ PAGES = (
     _get("/ui/assets/{name}", None, ui.show_asset, {}),
     _get("/approve/{token}", None, approve.show, {}),
     _post("/approve/{token}", None, approve.decide, {}, raw_body=""),
+    _post("/mcp", "any", mcp.serve, {}, raw_body=""),
 )
-"""Pages for people, which are not a part of the API: the dashboard at each of its addresses with
-its files, and the page that decides an approval."""
+"""What is not a part of the API: the dashboard at each of its addresses with its files, the page
+that decides an approval, and MCP, whose calls are requests to the routes above."""

@@ -18,8 +18,6 @@ from ductile.errors import ConfigError, Problem, UsageError, dotted
 if TYPE_CHECKING:
     from ductile.config.edit.editor import ConfigEditor, FileEdit
 
-CONTEXT_LINES = 2
-
 
 @read("get")
 @click.argument("path", type=SETTING)
@@ -67,6 +65,7 @@ def set_(
     checked first; if it has errors, nothing is written. The rest of the file stays as it is.
     """
     from ductile.clock import SystemClock
+    from ductile.operations.config.edit import diff_edit
     from ductile.operations.config.seal import seal_with_edit
 
     path, text = _parse_assignment(path, value)
@@ -84,7 +83,7 @@ def set_(
         "file": str(edit.file),
         "changed": edit.is_change,
         "dry_run": context.dry_run,
-        "diff": _diff(context, edit),
+        "diff": diff_edit(context.config, edit, os.environ),
         "variables": list(edit.references),
         "warnings": [str(warning) for warning in warnings],
         "next": _next_commands(context, needs_lock) if edit.is_change else [],
@@ -121,17 +120,6 @@ def _check(context: CommandContext, edit: FileEdit) -> list[Problem]:
             message = "nothing was written; the resulting configuration has errors:"
             output.print_stderr(message)
         raise
-
-
-def _diff(context: CommandContext, edit: FileEdit) -> str:
-    from difflib import unified_diff
-
-    from ductile.operations.config.edit import find_known_secrets
-
-    known = find_known_secrets(context.config, os.environ)
-    old, new = (text.splitlines() for text in edit.redacted(known))
-    name = str(edit.file)
-    return "\n".join(unified_diff(old, new, name, name, n=CONTEXT_LINES, lineterm=""))
 
 
 def _next_commands(context: CommandContext, needs_lock: bool) -> list[str]:

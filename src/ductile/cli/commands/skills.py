@@ -13,6 +13,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import Action, CommandContext, Noun
 from ductile.errors import Refused
+from ductile.operations.authoring.recipes import RECIPES
 
 skills = Noun("skills", "Describe this gateway's skills to agents.", default="export")
 
@@ -133,6 +134,7 @@ def _document(context: CommandContext, api: GatewayApi) -> str:
         f"# {_line(name)}",
         ABOUT,
         RULES,
+        "\n\n".join(["## Recipes", *(recipe.as_commands() for recipe in RECIPES.values())]),
         "\n".join(_commands(found)),
         "\n".join(_pipelines(api, found)),
         API.format(where=_api_address(context)),

@@ -69,6 +69,10 @@ class ApiSettings(Section):
         description="`private`: /metrics requires the scope system:ro. `public`: no token needed.",
     )
     ui: Flag = Field(default=True, description="Serve the dashboard at `/ui/`.")
+    mcp: Flag = Field(
+        default=False,
+        description="Serve the Model Context Protocol for agents at `/mcp`; needs the extra `mcp`.",
+    )
 
     @property
     def address(self) -> tuple[str, int]:

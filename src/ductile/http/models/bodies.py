@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -37,6 +38,7 @@ MAX_BULK_JOBS, DEFAULT_BULK_JOBS = 1000, 100
 MAX_BULK_DELIVERIES = 10_000
 MAX_DISCARDED = 1000
 MAX_TOKEN_NAME = 100
+MAX_PLUGIN_NAME = 100
 MAX_BUDGET = 1_000_000_000
 MAX_WEBHOOK_TEXT = 200
 MIN_SECRET, MAX_SECRET = 8, 512
@@ -245,6 +247,34 @@ class TokenRotationBody(ActionBody):
     expires_in: Text = Field(None, description="A new lifetime: `30d`.")
     overlap: Text = Field(
         None, description="How long the old secret stays valid: `1h`; by default it is void."
+    )
+
+
+class SettingBody(ActionBody):
+    path: Annotated[str, BodyText(required=True)] = Field(
+        description="Such as `plugins.echo.schedules[0].every`."
+    )
+    value: Annotated[Any, AnyJson({})] = Field(None, description="The new value.")
+
+
+class PluginLanguage(StrEnum):
+    PYTHON = "python"
+    SH = "sh"
+    NODE = "node"
+
+
+class NewPluginBody(ActionBody):
+    name: Annotated[str, BodyText(most=MAX_PLUGIN_NAME, required=True)] = Field(
+        description="The name of the new plugin."
+    )
+    language: Annotated[PluginLanguage | None, OneOf(PluginLanguage)] = Field(
+        None, description="The language of its program."
+    )
+
+
+class PluginTestBody(RequestModel):
+    payload: Annotated[Any, Payload()] = Field(
+        default_factory=dict, description="The payload of the job; for `handle`, of the event."
     )
 
 

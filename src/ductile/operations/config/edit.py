@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from ductile.config.problems import default_text, known_keys
 from ductile.core.values.suggest import did_you_mean
 from ductile.engine.config import compile_schedules
 from ductile.engine.config.compiled import build, discover_plugins
-from ductile.errors import ConfigError, NotFound, Problem, dotted
+from ductile.errors import ConfigError, NotFound, Problem, Refused, dotted
+from ductile.operations.config.seal import seal_with_edit
+
+CONTEXT_LINES = 2
 
 
 def get_setting(
@@ -72,3 +76,43 @@ def check_edit(
         message = "the file contains a secret; keep it in the environment and write ${NAME}"
         warnings.append(Problem(message, edit.path, str(edit.file)))
     return warnings
+
+
+def diff_edit(config: Path | None, edit: FileEdit, environ: Mapping[str, str]) -> str:
+    """Return the lines that an edit changes, without secrets."""
+    known = find_known_secrets(config, environ)
+    old, new = (text.splitlines() for text in edit.redacted(known))
+    name = str(edit.file)
+    return "\n".join(unified_diff(old, new, name, name, n=CONTEXT_LINES, lineterm=""))
+
+
+class Sealed(Refused):
+    code = "sealed"
+
+
+def change_setting(
+    config: Path, path: str, value: Any, *, environ: Mapping[str, str], now: datetime, dry: bool
+) -> dict[str, Any]:
+    """Change one setting in the file that defines it, for a caller that is not at the keyboard.
+
+    Raises `ConfigError` if the result would have errors, and `Sealed` for a file whose seal only an
+    operator may renew.
+    """
+    editor = ConfigEditor(config)
+    edit = editor.set(path, value, over_references=False)
+    warnings = check_edit(config, edit, environ=environ, now=now)
+    if edit.is_change and seal_with_edit(config.parent, edit, must_match=False) is not None:
+        raise Sealed(
+            f"{edit.file} is sealed; an operator has to change it: "
+            f"ductile config set {path} VALUE --lock"
+        )
+    diff = diff_edit(config, edit, environ)
+    if edit.is_change and not dry:
+        edit.write()
+    return {
+        "path": dotted(edit.path),
+        "file": str(edit.file),
+        "changed": edit.is_change,
+        "diff": diff,
+        "warnings": [str(warning) for warning in warnings],
+    }

@@ -75,20 +75,16 @@ def new(context: CommandContext, name: str, lang: str, root: Path | None) -> Non
 
 
 def refuse_loaded(context: CommandContext, name: str) -> None:
-    found = compile_config(context.target.loaded).registry.plugins.get(name)
-    if found is not None:
-        raise Refused(f"there is already a plugin {name}, in {found.directory}")
+    from ductile.operations.authoring import plugins as authoring
+
+    authoring.refuse_loaded(compile_config(context.target.loaded).registry, name)
 
 
 def first_root(context: CommandContext) -> Path:
     """Return the first plugin root that is not the bundled one."""
-    from ductile.config import bundled
+    from ductile.operations.authoring.plugins import find_first_root
 
-    settings = context.target.loaded.settings
-    roots = [root for root in settings.plugin_roots if root != bundled.directory()]
-    if not roots:
-        raise UsageError("the configuration has no plugin_roots; name a directory with --root")
-    return roots[0]
+    return find_first_root(context.target.loaded.settings)
 
 
 def _show_new(document: Json) -> None:
@@ -313,37 +309,20 @@ def _inspect_all(context: CommandContext, targets: tuple[str, ...]) -> Iterator[
 
 
 def _directory_of(context: CommandContext, name: str) -> Path:
-    """Return the directory of a plugin, loaded or not."""
-    from ductile.plugins.validate import plugin_directories
+    from ductile.operations.authoring.plugins import find_directory
 
-    registry = compile_config(context.target.loaded).registry
-    if name in registry.plugins:
-        return registry.plugins[name].directory
-    refusal = registry.refusal(name)
-    if refusal is not None and refusal.path is not None:
-        return refusal.path
-    roots = context.target.loaded.settings.plugin_roots
-    found = {path.name: path for path in plugin_directories(roots)}
-    if name not in found:
-        raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, found)}", plugin=name)
-    return found[name]
+    loaded = context.target.loaded
+    return find_directory(compile_config(loaded).registry, loaded.settings, name)
 
 
 def _inspect(directory: Path, context: CommandContext, *, configured: bool = False) -> Inspection:
+    from ductile.operations.authoring.plugins import inspect_plugin
     from ductile.plugins.validate import Inspection
 
-    config, allow = None, False
+    search_path = os.environ.get("PATH")
     if configured:
-        from ductile.config import bundled
-
-        settings = context.target.loaded.settings
-        own, allow = settings.plugins.get(directory.name), settings.service.allow_symlinks
-        # A bundled plugin is in use only if the configuration names it.
-        is_unused = own is None and directory.parent == bundled.directory()
-        config = None if is_unused else own.config if own else {}
-    return Inspection(
-        directory, allow_symlinks=allow, config=config, search_path=os.environ.get("PATH")
-    )
+        return inspect_plugin(directory, context.target.loaded.settings, search_path)
+    return Inspection(directory, allow_symlinks=False, config=None, search_path=search_path)
 
 
 class InvalidPlugin(Refused):
@@ -358,17 +337,11 @@ class InvalidPlugin(Refused):
 
 
 def _to_document(inspections: list[Inspection]) -> Json:
+    from ductile.operations.authoring.plugins import describe_inspection
+
     return {
         "ok": all(inspection.is_valid for inspection in inspections),
-        "plugins": [
-            {
-                "plugin": inspection.name,
-                "directory": str(inspection.directory),
-                "ok": inspection.is_valid,
-                "problems": [problem.document() for problem in inspection.problems],
-            }
-            for inspection in inspections
-        ],
+        "plugins": [describe_inspection(inspection) for inspection in inspections],
     }
 
 

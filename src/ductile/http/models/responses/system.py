@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import RootModel
+from pydantic import ConfigDict, RootModel
 
 from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
@@ -251,6 +251,54 @@ class ReloadModel(ResponseModel):
     """Plugins that cannot be loaded, and why."""
     dry_run: bool = OMITTED
     changes: dict[str, ReloadChangesModel] = OMITTED
+
+
+class ConfigCheckModel(ResponseModel):
+    """The configuration on disk can run."""
+
+    ok: bool
+    warnings: list[dict[str, Any]]
+
+
+class SettingChangedModel(ResponseModel):
+    """The setting is changed in its file; with `dry_run`, it would be."""
+
+    path: str
+    file: str
+    changed: bool
+    diff: str
+    warnings: list[str]
+    dry_run: bool = OMITTED
+
+
+class PluginCreatedModel(ResponseModel):
+    """The plugin's files are written; with `dry_run`, they would be."""
+
+    plugin: str
+    language: str
+    directory: str
+    files: list[str]
+    dry_run: bool
+
+
+class PluginInspectionModel(ResponseModel):
+    """The problems of a plugin's files."""
+
+    plugin: str
+    directory: str
+    ok: bool
+    problems: list[dict[str, Any]]
+
+
+class PluginTrialModel(ResponseModel):
+    """The result of a test, with what a gateway would do next."""
+
+    model_config = ConfigDict(extra="allow")
+
+    plugin: str
+    command: str
+    status: str
+    error: str | None
 
 
 class ConfigViewModel(ResponseModel):

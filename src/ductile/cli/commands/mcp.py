@@ -1,0 +1,55 @@
+"""`ductile mcp`: the Model Context Protocol over stdio, for an agent on the same machine."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ductile.cli.client import GatewayClient
+from ductile.cli.command import CommandContext, write
+from ductile.config.validate import INSTALL_MCP
+from ductile.errors import NotRunning, Refused
+
+if TYPE_CHECKING:
+    from ductile.http.mcp.route_caller import RouteRequest
+
+
+@write("mcp")
+def mcp(context: CommandContext) -> None:
+    """Serve the Model Context Protocol over stdin and stdout.
+
+    The tools use the running gateway: by its local socket with the rights of this user, or with
+    --api-url and $DUCTILE_API_KEY with those of a token.
+    """
+    if find_spec("mcp") is None:
+        raise Refused(f"ductile mcp needs the extra mcp; install it: {INSTALL_MCP}")
+    client = context.target.client()
+    if client is None:
+        raise NotRunning("no gateway is running; start one: ductile system start")
+    if context.dry_run:
+        context.show({"dry_run": True, "gateway": str(client.path)}, lambda _: None)
+        return
+    from mcp.server.stdio import stdio_server
+
+    from ductile.http.mcp.server import build_server
+
+    async def serve() -> None:
+        server = build_server(SocketRequests(client))
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    asyncio.run(serve())
+
+
+class SocketRequests:
+    """Requests to a running gateway, each on a connection of its own."""
+
+    def __init__(self, client: GatewayClient) -> None:
+        self._client = client
+
+    async def send(self, request: RouteRequest) -> tuple[int, bytes]:
+        body = request.body or None
+        return await asyncio.to_thread(
+            self._client.request, request.method, request.target, body, request.headers
+        )

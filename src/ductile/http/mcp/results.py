@@ -1,0 +1,147 @@
+"""Results of tools: without noise, with plugin output marked, and within the limit of size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+MAX_RESULT = 8000
+"""Bytes of a whole result: the structured content, the same as text, and what is around them."""
+ENVELOPE = 300
+MAX_TEXT, MIN_TEXT = 1200, 60
+UNTRUSTED = frozenset(
+    {
+        "description",
+        "detail",
+        "diagnostic",
+        "drawing",
+        "error",
+        "events",
+        "first_error",
+        "input_schema",
+        "last_error",
+        "log",
+        "log_tail",
+        "logs",
+        "mermaid",
+        "output_schema",
+        "payload",
+        "reason",
+        "response",
+        "result",
+        "state",
+        "stderr",
+        "stdout",
+        "value",
+        "values",
+        "waits_for",
+        "why",
+        "with",
+    }
+)
+"""Keys whose values plugins, senders and authors of configurations write, or that quote them."""
+PREFIX = "untrusted_"
+
+Json = dict[str, Any]
+
+
+def mark(row: Mapping[str, Any]) -> Json:
+    """Return the row without null and empty members, and with untrusted keys marked.
+
+    Below a marked key nothing is renamed: it is data of somebody else.
+    """
+    return {
+        (PREFIX + key if _is_untrusted(key, member) else key): (
+            member if _is_untrusted(key, member) else _mark_inside(member)
+        )
+        for key, member in row.items()
+        if member not in (None, "", [], {})
+    }
+
+
+def _mark_inside(value: Any) -> Any:
+    if isinstance(value, dict):
+        return mark(value)
+    return [_mark_inside(member) for member in value] if isinstance(value, list) else value
+
+
+def _is_untrusted(key: str, member: Any) -> bool:
+    # `state` is a plugin's own data, or a word of the gateway about a schedule or breaker.
+    is_word = key == "state" and isinstance(member, str)
+    return key in UNTRUSTED and not is_word
+
+
+def pick(row: Mapping[str, Any], *keys: str) -> Json:
+    return {key: row[key] for key in keys if key in row}
+
+
+def size_of(value: Any) -> int:
+    return len(render(value).encode())
+
+
+def render(value: Any) -> str:
+    """Return the result as text, for clients that do not read structured content."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def fits(value: Any) -> bool:
+    text = render(value)
+    return len(text.encode()) + size_of(text) + ENVELOPE <= MAX_RESULT
+
+
+def shorten(value: Json) -> Json:
+    """Return the value with long texts cut, shorter and shorter until it fits."""
+    limit = MAX_TEXT
+    while not fits(value) and limit >= MIN_TEXT:
+        value = _cut(value, limit)
+        limit //= 2
+    return value if fits(value) else _drop(value)
+
+
+def _cut(value: Any, limit: int) -> Any:
+    if isinstance(value, str) and len(value) > limit:
+        return f"{value[:limit]}… ({len(value) - limit} more characters)"
+    if isinstance(value, dict):
+        return {key: _cut(member, limit) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_cut(member, limit) for member in value]
+    return value
+
+
+def _drop(value: Json) -> Json:
+    """Return the value without its largest members; what is missing is named."""
+    kept, left_out = dict(value), list[str]()
+    while kept and not fits({**kept, "left_out": left_out}):
+        largest = max(kept, key=lambda key: size_of(kept[key]))
+        left_out.append(largest)
+        del kept[largest]
+    return {**kept, "left_out": left_out}
+
+
+async def fetch_page(
+    fetch: Callable[[int], Awaitable[Json]], render: Callable[[Json], Json], limit: int
+) -> Json:
+    """Return a page that fits: with fewer rows, and at last with shorter texts.
+
+    `fetch` takes the number of rows, so that the cursor of the page is that of its last row.
+    """
+    while True:
+        page = render(await fetch(limit))
+        if fits(page) or limit == 1:
+            return page if fits(page) else shorten(page)
+        limit = max(limit // 2, 1)
+
+
+def slice_rows(name: str, rows: Sequence[Json], cursor: str | None, **more: Any) -> Json:
+    """Return as many rows as fit from the position of the cursor, and the next cursor."""
+    start = int(cursor) if cursor and cursor.isdigit() else 0
+    shown: list[Json] = []
+    for row in rows[start:]:
+        row = row if fits(row) else shorten(row)
+        if shown and not fits({name: [*shown, row], "cursor": "000000", **more}):
+            break
+        shown.append(row)
+    end = start + len(shown)
+    rest = {"cursor": str(end), "total": len(rows)} if end < len(rows) else {}
+    return {name: shown, **rest, **more}

@@ -1,0 +1,160 @@
+"""A tool: its description for agents, the routes that it may call, and its function."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ductile._fast_dataclass import dataclass
+from ductile.core.values import scopes
+from ductile.core.values.suggest import nearest
+from ductile.errors import DuctileError, UsageError
+from ductile.http.mcp.results import Json
+from ductile.http.mcp.route_caller import RouteCaller, read_body, route_request
+
+Arguments = Mapping[str, Any]
+Route = tuple[str, str]
+"""A method and a path of the route table."""
+
+
+class ToolRefusal(DuctileError):
+    """A refusal of the tool itself, before any request."""
+
+    def __init__(self, code: str, message: str, **details: object) -> None:
+        super().__init__(message, **details)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayTool:
+    name: str
+    description: str
+    properties: Mapping[str, Json]
+    call: Callable[[ToolCall], Awaitable[Json]]
+    returns: tuple[str, ...]
+    """The keys of its result."""
+    routes: tuple[Route, ...]
+    """One of them decides whether a call is allowed."""
+    also: tuple[Route, ...] = ()
+    """Routes that are called after one of `routes`, or that add to its result."""
+    required: tuple[str, ...] = ()
+    is_destructive: bool = False
+    """Whether it ends, replaces or repeats something, rather than adding to it."""
+    is_repeatable: bool = False
+    """Whether a repeated call changes nothing more."""
+
+    @property
+    def is_read_only(self) -> bool:
+        return all(method == "GET" for method, _ in (*self.routes, *self.also))
+
+    def is_visible(self, granted: frozenset[str], scope_of: Mapping[Route, str | None]) -> bool:
+        """Whether the scopes allow at least one of its routes."""
+        return any(allows_route(granted, scope_of[route]) for route in self.routes)
+
+    def check_arguments(self, given: Arguments) -> None:
+        for name in given:
+            if name not in self.properties:
+                close = nearest(name, self.properties)
+                raise UsageError(
+                    f"{self.name} has no argument {name!r}", **({"nearest": close} if close else {})
+                )
+        for name in self.required:
+            if given.get(name) is None:
+                raise UsageError(f"{self.name} needs the argument {name!r}")
+        for name, value in given.items():
+            _check_value(name, value, self.properties[name])
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "object": dict,
+}
+
+
+def _check_value(name: str, value: Any, schema: Json) -> None:
+    kind = schema.get("type")
+    if value is None or kind is None:
+        return
+    is_flag = isinstance(value, bool)
+    if not isinstance(value, _TYPES[kind]) or (is_flag and kind != "boolean"):
+        raise UsageError(f"{name} must be of type {kind}")
+    if "enum" in schema and value not in schema["enum"]:
+        close = nearest(str(value), schema["enum"])
+        known = ", ".join(schema["enum"])
+        raise UsageError(f"{name} must be one of {known}", **({"nearest": close} if close else {}))
+
+
+def allows_route(granted: frozenset[str], required: str | None) -> bool:
+    if required is None:
+        return True
+    if required == scopes.PLUGIN:
+        # Which command it is decides later; here, whether it can be any.
+        return scopes.ALL in granted or any(
+            scopes.get_plugin(scope) is not None or scope.startswith("plugin:") for scope in granted
+        )
+    return scopes.allows(granted, required)
+
+
+class ToolCall:
+    """One call of a tool: its arguments, and requests to the routes that the tool declares."""
+
+    def __init__(self, tool: GatewayTool, given: Arguments, caller: RouteCaller) -> None:
+        self._tool, self._caller = tool, caller
+        self.given = {name: value for name, value in given.items() if value is not None}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.given[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.given.get(name, default)
+
+    def only(self, *names: str) -> Json:
+        return {name: self.given[name] for name in names if name in self.given}
+
+    @property
+    def dry_run(self) -> bool:
+        return bool(self.given.get("dry_run", False))
+
+    def choose(self, *names: str) -> str:
+        """Return which of these arguments is given; exactly one must be."""
+        found = [name for name in names if name in self.given]
+        if len(found) != 1:
+            raise UsageError(f"give exactly one of {', '.join(names)}")
+        return found[0]
+
+    def limit(self, default: int = 15, most: int = 50) -> int:
+        return max(1, min(int(self.get("limit", default)), most))
+
+    async def read(
+        self, path: str, /, *, query: Mapping[str, Any] | None = None, **at: str
+    ) -> Json:
+        return await self._send("GET", path, at, query or {}, None, None)
+
+    async def act(
+        self,
+        path: str,
+        /,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        **at: str,
+    ) -> Json:
+        return await self._send("POST", path, at, query or {}, body or {}, key)
+
+    async def _send(
+        self,
+        method: str,
+        template: str,
+        at: Mapping[str, str],
+        query: Mapping[str, Any],
+        body: Mapping[str, Any] | None,
+        key: str | None,
+    ) -> Json:
+        declared = (*self._tool.routes, *self._tool.also)
+        assert (method, template) in declared, f"{self._tool.name} declares no {template}"
+        request = route_request(method, template, at, query, body, key)
+        return read_body(*await self._caller.send(request))

@@ -1,0 +1,130 @@
+"""Tools that change the gateway itself: its configuration and its plugins."""
+
+from __future__ import annotations
+
+from ductile.errors import UsageError
+from ductile.http.mcp.results import Json, mark, pick, shorten
+from ductile.http.mcp.route_caller import RouteError
+from ductile.http.mcp.tool import GatewayTool, ToolCall
+from ductile.http.mcp.tools.act import DRY_RUN
+from ductile.http.mcp.tools.observe import TEXT, word_of
+
+TRIAL = (
+    "plugin",
+    "command",
+    "status",
+    "exit_code",
+    "duration_ms",
+    "error",
+    "response",
+    "stdout",
+    "stderr",
+    "advice",
+    "goes_to",
+    "retry",
+)
+
+
+async def config(call: ToolCall) -> Json:
+    action = call["action"]
+    if action == "check":
+        return shorten(await call.read("/config/check"))
+    if action == "view":
+        return shorten(await _view(call))
+    if action == "reload":
+        done = await call.act("/system/reload", body={"dry_run": call.dry_run})
+        return shorten({**done, "dry_run": call.dry_run, "done": not call.dry_run})
+    if "path" not in call.given:
+        raise UsageError("set needs the path of the setting")
+    body = {"path": call["path"], "value": call.get("value"), "dry_run": call.dry_run}
+    changed = await call.act("/config/set", body=body)
+    if call.dry_run or not changed["changed"]:
+        return shorten({**changed, "dry_run": call.dry_run, "done": False})
+    try:
+        await call.act("/system/reload", body={})
+    except RouteError as error:
+        # The file is written: to report a plain failure would be wrong as well.
+        note = f"written, not in force: {error.message}"
+        return shorten({**changed, "done": False, "in_force": False, "note": note})
+    return shorten({**changed, "done": True, "in_force": True})
+
+
+async def _view(call: ToolCall) -> Json:
+    """Return the part of the configuration in force at a path, or the names at its top."""
+    page = await call.read("/config/view")
+    found: object = page.get("config", page)
+    for part in str(call.get("path", "")).replace("[", ".").replace("]", "").split("."):
+        if part and isinstance(found, dict) and part in found:
+            found = found[part]
+        elif part.isdigit() and isinstance(found, list) and int(part) < len(found):
+            found = found[int(part)]
+        elif part and isinstance(found, list):
+            found = next((each for each in found if each.get("name") == part), None)
+    if isinstance(found, dict) and not call.get("path"):
+        return {"sections": sorted(found)}
+    return {"path": call.get("path", ""), "untrusted_value": found}
+
+
+async def plugin(call: ToolCall) -> Json:
+    action, name = call["action"], str(call["name"])
+    if action == "scaffold":
+        body = {"name": name, **call.only("language"), "dry_run": call.dry_run}
+        done = await call.act("/plugins", body=body)
+        return shorten({**done, "done": not call.dry_run})
+    if action == "validate":
+        done = await call.read("/plugins/{plugin}/validate", plugin=name)
+        return shorten({**done, "done": True})
+    if "command" not in call.given:
+        raise UsageError("test needs the command of the plugin")
+    path = "/plugins/{plugin}/test/{command}"
+    body = call.only("payload")
+    done = await call.act(path, body=body, plugin=name, command=str(call["command"]))
+    return shorten({**mark(pick(done, *TRIAL)), "done": True})
+
+
+CHANGING = (
+    GatewayTool(
+        "config",
+        "Check the files, view a setting in force, change one (written, then loaded; dry_run shows "
+        "the difference), or reload.",
+        {
+            "action": word_of("check", "view", "set", "reload"),
+            "path": {"type": "string", "description": "such as plugins.echo.schedules[0].every"},
+            "value": {},
+            "dry_run": DRY_RUN,
+        },
+        config,
+        ("ok", "diff", "done"),
+        (
+            ("GET", "/config/check"),
+            ("GET", "/config/view"),
+            ("POST", "/config/set"),
+            ("POST", "/system/reload"),
+        ),
+        required=("action",),
+        is_destructive=True,
+        is_repeatable=True,
+    ),
+    GatewayTool(
+        "plugin",
+        "Create a plugin from a template, validate its files, or run it once as a test, which "
+        "records nothing here.",
+        {
+            "action": word_of("scaffold", "validate", "test"),
+            "name": TEXT,
+            "language": word_of("python", "sh", "node"),
+            "command": TEXT,
+            "payload": {},
+            "dry_run": DRY_RUN,
+        },
+        plugin,
+        ("ok", "status", "files", "done"),
+        (
+            ("POST", "/plugins"),
+            ("GET", "/plugins/{plugin}/validate"),
+            ("POST", "/plugins/{plugin}/test/{command}"),
+        ),
+        required=("action", "name"),
+        is_destructive=True,
+    ),
+)

@@ -1,0 +1,422 @@
+"""Tools that look and change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ductile.core.jobs.state_machine import ENDED
+from ductile.core.values.suggest import nearest
+from ductile.http.mcp.results import Json, fetch_page, fits, mark, pick, shorten, slice_rows
+from ductile.http.mcp.route_caller import RouteError
+from ductile.http.mcp.tool import GatewayTool, ToolCall
+
+TEXT: Json = {"type": "string"}
+NUMBER: Json = {"type": "integer"}
+LOG_CHUNK = 2400
+MAX_WAIT = 25
+"""Seconds: less than the patience of clients."""
+JOB_ROW = (
+    "job_id",
+    "plugin",
+    "command",
+    "status",
+    "attempt",
+    "max_attempts",
+    "created_at",
+    "next_retry_at",
+    "pipeline",
+    "step_path",
+    "last_error",
+)
+STEP_ROW = (
+    "step",
+    "status",
+    "reason",
+    "job_id",
+    "plugin",
+    "command",
+    "attempt",
+    "last_error",
+    "payload",
+    "result",
+    "log_tail",
+)
+RUN_ROW = (
+    "instance_id",
+    "pipeline",
+    "status",
+    "trigger",
+    "started_at",
+    "ended_at",
+    "root_job_id",
+    "failed_step",
+    "failed_job_id",
+    "reason",
+)
+
+
+async def overview(call: ToolCall) -> Json:
+    page = await call.read("/system/overview")
+    failed = [pick(row, *JOB_ROW) for row in page["failures"]]
+    parts: Json = {
+        **pick(page, "at", "name", "version", "queue", "alerts"),
+        "open_breakers": page["breakers"],
+        "held_plugins": page["held"],
+        "failures": failed[:6],
+        "more_failures": max(len(failed) - 6, 0),
+        "running": [pick(row, "job_id", "plugin", "command") for row in page["running"]][:6],
+        "next_fires": page["next"][:4],
+    }
+    for name, read in (
+        ("schedules_not_firing", _idle_schedules(call)),
+        ("paused", _pauses(call)),
+        ("dead_deliveries", _dead_deliveries(call)),
+        ("waiting_approvals", _approvals(call)),
+    ):
+        try:
+            parts[name] = await read
+        except RouteError as error:
+            parts[name] = f"not visible: {error.message}"
+    return shorten(mark(parts))
+
+
+async def _idle_schedules(call: ToolCall) -> list[Json]:
+    rows = (await call.read("/scheduler/jobs"))["schedules"]
+    idle = [row for row in rows if row["reason"] or not row["next_run"]]
+    return [pick(row, "plugin", "schedule", "state", "reason") for row in idle][:8]
+
+
+async def _pauses(call: ToolCall) -> list[Json]:
+    return list((await call.read("/pauses"))["pauses"])[:8]
+
+
+async def _dead_deliveries(call: ToolCall) -> Json:
+    page = await call.read("/gateway/deliveries", query={"status": "dead", "limit": 5})
+    rows = page["deliveries"]
+    some = [pick(row, "delivery_id", "webhook_id", "last_error") for row in rows]
+    return {"newest": some, "more": page["cursor"] is not None} if rows else {}
+
+
+async def _approvals(call: ToolCall) -> list[Json]:
+    page = await call.read("/approvals", query={"status": "waiting", "limit": 5})
+    return [
+        pick(row, "id", "approval_id", "pipeline", "step", "due_at") for row in page["approvals"]
+    ]
+
+
+async def find(call: ToolCall) -> Json:
+    if "name" in call.given:
+        return shorten(mark(await _find_one(call, call["name"])))
+    skills = (await call.read("/skills"))["skills"]
+    word = str(call.get("query", "")).casefold()
+    rows = [
+        pick(skill, "name", "kind", "type", "description")
+        for skill in skills
+        if word in f"{skill['name']} {skill['description']}".casefold()
+    ]
+    if call.get("kind"):
+        rows = [row for row in rows if row["kind"] == call["kind"]]
+    return slice_rows("found", [mark(row) for row in rows], call.get("cursor"))
+
+
+async def _find_one(call: ToolCall, name: str) -> Json:
+    """Return a plugin with its commands and schemas, or a pipeline with its steps."""
+    plugins = {row["name"] for row in (await call.read("/plugins"))["plugins"]}
+    if name in plugins:
+        return {"plugin": await call.read("/plugin/{plugin}", plugin=name)}
+    pipelines = {row["name"] for row in (await call.read("/pipelines"))["pipelines"]}
+    if name in pipelines:
+        found = await call.read("/pipeline/{name}", name=name)
+        kept = {key: value for key, value in found.items() if key != "mermaid"}
+        return {"pipeline": kept}
+    close = nearest(name, plugins | pipelines)
+    raise RouteError(
+        404,
+        {"error": f"there is no plugin or pipeline {name!r}", "code": "not_found"}
+        | ({"nearest": close} if close else {}),
+    )
+
+
+async def jobs(call: ToolCall) -> Json:
+    filters = call.only("status", "plugin", "pipeline", "command", "since", "until")
+    filters["before"] = call.get("cursor")
+    return await fetch_page(
+        lambda limit: call.read("/jobs", query={**filters, "limit": limit}),
+        lambda page: {
+            "jobs": [mark(pick(row, *JOB_ROW)) for row in page["jobs"]],
+            **_next(page),
+        },
+        call.limit(),
+    )
+
+
+def _next(page: Json) -> Json:
+    return {} if page.get("cursor") is None else {"cursor": str(page["cursor"])}
+
+
+async def job(call: ToolCall) -> Json:
+    part, job_id = call.get("part", "summary"), call["job_id"]
+    if part == "log":
+        return await _job_log(call, job_id)
+    if part == "tree":
+        rows = (await call.read("/job/{job_id}/tree", query={"flat": True}, job_id=job_id))["jobs"]
+        shown = [mark(pick(row, *JOB_ROW)) for row in rows]
+        return slice_rows("jobs", shown, call.get("cursor"), job_id=job_id)
+    wait = min(float(call.get("wait_s", 0)), MAX_WAIT)
+    found = await call.read("/job/{job_id}", query={"wait": f"{wait:.3f}"}, job_id=job_id)
+    why = await call.read("/job/{job_id}/why", job_id=job_id)
+    more = ("submitter", "completed_at", "payload", "waits_for", "instance_id", "progress")
+    last = found["attempts"][-1] if found["attempts"] else {}
+    return shorten(
+        {
+            **mark({**pick(found, *JOB_ROW, *more), "result": found["result"]}),
+            "done": found["status"] in ENDED,
+            "untrusted_why": why["why"],
+            **mark({"log_tail": (last.get("stderr") or "")[-800:]}),
+        }
+    )
+
+
+async def _job_log(call: ToolCall, job_id: str) -> Json:
+    query = {"job_id": job_id, "limit": 20, "include_result": True}
+    rows = (await call.read("/job-logs", query=query))["logs"]
+    wanted = call.get("attempt")
+    found = [row for row in rows if wanted is None or row["attempt"] == wanted]
+    if not found:
+        await call.read("/job/{job_id}", job_id=job_id)  # Says that there is no such job.
+        return {"job_id": job_id, "attempts": [row["attempt"] for row in rows]}
+    row = found[0]
+    text = "\n".join(
+        f"[{name}]\n{row[name] if isinstance(row[name], str) else _lines(row[name])}"
+        for name in ("last_error", "stderr", "stdout", "logs")
+        if row[name]
+    )
+    start = int(call.get("cursor") or 0) if str(call.get("cursor") or 0).isdigit() else 0
+    size = LOG_CHUNK
+    while True:
+        end = start + size
+        page = {
+            **pick(row, "job_id", "attempt", "status", "started_at", "completed_at", "node"),
+            "attempts": [each["attempt"] for each in rows],
+            "untrusted_log": text[start:end],
+            **({"cursor": str(end), "total": len(text)} if end < len(text) else {}),
+        }
+        if fits(page) or size < 100:
+            return page
+        size //= 2
+
+
+def _lines(logs: Any) -> str:
+    rows = logs if isinstance(logs, list) else [logs]
+    return "\n".join(
+        f"{row.get('level')}: {row.get('message')}" if isinstance(row, dict) else str(row)
+        for row in rows
+    )
+
+
+async def runs(call: ToolCall) -> Json:
+    if "run_id" in call.given:
+        return await _run(call, call["run_id"])
+    filters = call.only("status", "pipeline", "since")
+    filters["before"] = call.get("cursor")
+    return await fetch_page(
+        lambda limit: call.read("/pipeline-runs", query={**filters, "limit": limit}),
+        lambda page: {
+            "runs": [mark(pick(row, *RUN_ROW)) for row in page["runs"]],
+            **_next(page),
+        },
+        call.limit(),
+    )
+
+
+async def _run(call: ToolCall, run_id: str) -> Json:
+    wait = min(float(call.get("wait_s", 0)), MAX_WAIT)
+    query = {"wait": f"{wait:.3f}"}
+    found = await call.read("/pipeline-runs/{run_id}", query=query, run_id=run_id)
+    steps = [mark(pick(step, *STEP_ROW)) for step in found["steps"]]
+    about = {**mark(pick(found, *RUN_ROW)), "done": found["status"] != "running"}
+    return slice_rows("steps", steps, call.get("cursor"), **about)
+
+
+async def schedules(call: ToolCall) -> Json:
+    page = await call.read("/scheduler/jobs")
+    if "name" not in call.given:
+        return slice_rows("schedules", [mark(row) for row in page["schedules"]], call.get("cursor"))
+    name = call["name"]
+    own = [row for row in page["schedules"] if name in (row["plugin"], _full_name(row))]
+    query = {"name": name, "since": call.get("since")}
+    slots = (await call.read("/scheduler/explain", query=query))["slots"]
+    keys = ("slot", "fired", "job_id", "status", "why")
+    rows = [mark(pick(slot, *keys)) for slot in reversed(slots)]
+    fires = await call.read("/scheduler/next", query={"name": name, "count": 3})
+    return slice_rows(
+        "occurrences",
+        rows,
+        call.get("cursor"),
+        schedules=[mark(row) for row in own][:4],
+        next_fires=[pick(fire, "fires_at", "exact") for fire in fires["fires"]],
+    )
+
+
+def _full_name(row: Json) -> str:
+    return f"{row['plugin']}/{row['schedule']}"
+
+
+async def deliveries(call: ToolCall) -> Json:
+    what = call.get("what", "deliveries")
+    if what == "deliveries":
+        filters = call.only("status", "webhook_id", "since")
+        filters["before"] = call.get("cursor")
+        return await fetch_page(
+            lambda limit: call.read("/gateway/deliveries", query={**filters, "limit": limit}),
+            lambda page: {"deliveries": [mark(row) for row in page["deliveries"]], **_next(page)},
+            call.limit(),
+        )
+    path, name = {
+        "webhooks": ("/gateway/webhook-configs", "webhooks"),
+        "agents": ("/gateway/heartbeats", "agents"),
+        "reminders": ("/gateway/cron", "reminders"),
+    }[what]
+    page = await call.read(path)
+    rows = next(value for value in page.values() if isinstance(value, list))
+    return slice_rows(name, [mark(row) for row in rows], call.get("cursor"))
+
+
+async def audit(call: ToolCall) -> Json:
+    filters = call.only("action", "since")
+    if "token" in call.given:
+        filters["actor"] = f"token:{call['token']}"
+    filters["before"] = call.get("cursor")
+    return await fetch_page(
+        lambda limit: call.read("/audit", query={**filters, "limit": limit}),
+        lambda page: {"entries": [mark(row) for row in page["entries"]], **_next(page)},
+        call.limit(),
+    )
+
+
+def word_of(*members: str) -> Json:
+    return {"type": "string", "enum": list(members)}
+
+
+LIST: Json = {"cursor": TEXT, "limit": NUMBER}
+JOB_STATUS = word_of("queued", "running", "succeeded", "failed", "dead", "skipped")
+
+OBSERVING = (
+    GatewayTool(
+        "overview",
+        "What needs attention now: failures, open breakers, held or paused work, schedules that do "
+        "not fire, dead deliveries, approvals.",
+        {},
+        overview,
+        ("queue", "failures", "open_breakers"),
+        (("GET", "/system/overview"),),
+        also=(
+            ("GET", "/scheduler/jobs"),
+            ("GET", "/pauses"),
+            ("GET", "/gateway/deliveries"),
+            ("GET", "/approvals"),
+        ),
+    ),
+    GatewayTool(
+        "find",
+        "List plugin commands and pipelines, or with `name` show one with schemas, steps and the "
+        "place of each in the configuration.",
+        {"query": TEXT, "kind": word_of("command", "pipeline"), "name": TEXT, "cursor": TEXT},
+        find,
+        ("found", "plugin", "pipeline"),
+        (("GET", "/skills"), ("GET", "/plugins")),
+        also=(
+            ("GET", "/plugin/{plugin}"),
+            ("GET", "/pipelines"),
+            ("GET", "/pipeline/{name}"),
+        ),
+    ),
+    GatewayTool(
+        "jobs",
+        "List jobs, newest first.",
+        {
+            "status": JOB_STATUS,
+            "plugin": TEXT,
+            "command": TEXT,
+            "pipeline": TEXT,
+            "since": TEXT,
+            "until": TEXT,
+            **LIST,
+        },
+        jobs,
+        ("jobs", "cursor"),
+        (("GET", "/jobs"),),
+    ),
+    GatewayTool(
+        "job",
+        "Show a job: state, why, error, result; its log in pages; or the tree it belongs to.",
+        {
+            "job_id": TEXT,
+            "part": word_of("summary", "log", "tree"),
+            "attempt": NUMBER,
+            "wait_s": {"type": "number", "description": "wait for its end, at most 25"},
+            "cursor": TEXT,
+        },
+        job,
+        ("job_id", "status", "done"),
+        (
+            ("GET", "/job/{job_id}"),
+            ("GET", "/job/{job_id}/tree"),
+            ("GET", "/job-logs"),
+        ),
+        also=(("GET", "/job/{job_id}/why"),),
+        required=("job_id",),
+    ),
+    GatewayTool(
+        "runs",
+        "List pipeline runs, or show one with each step and why a step did not run.",
+        {
+            "run_id": TEXT,
+            "pipeline": TEXT,
+            "status": word_of("running", "succeeded", "failed", "skipped"),
+            "since": TEXT,
+            "wait_s": {"type": "number"},
+            **LIST,
+        },
+        runs,
+        ("runs", "steps", "done", "cursor"),
+        (("GET", "/pipeline-runs"), ("GET", "/pipeline-runs/{run_id}")),
+    ),
+    GatewayTool(
+        "schedules",
+        "List schedules, or with `name` (plugin or plugin/id) why each occurrence did or did not "
+        "fire.",
+        {"name": TEXT, "since": TEXT, "cursor": TEXT},
+        schedules,
+        ("schedules", "occurrences"),
+        (("GET", "/scheduler/jobs"),),
+        also=(("GET", "/scheduler/explain"), ("GET", "/scheduler/next")),
+    ),
+    GatewayTool(
+        "deliveries",
+        "List webhook deliveries, webhooks, agents or reminders.",
+        {
+            "what": word_of("deliveries", "webhooks", "agents", "reminders"),
+            "status": word_of("pending", "failed", "dead", "delivered"),
+            "webhook_id": NUMBER,
+            "since": TEXT,
+            **LIST,
+        },
+        deliveries,
+        ("deliveries", "webhooks", "agents", "reminders", "cursor"),
+        (
+            ("GET", "/gateway/deliveries"),
+            ("GET", "/gateway/webhook-configs"),
+            ("GET", "/gateway/heartbeats"),
+            ("GET", "/gateway/cron"),
+        ),
+    ),
+    GatewayTool(
+        "audit",
+        "Who did what, newest first; with `token` what that token did.",
+        {"token": TEXT, "action": TEXT, "since": TEXT, **LIST},
+        audit,
+        ("entries", "cursor"),
+        (("GET", "/audit"),),
+    ),
+)

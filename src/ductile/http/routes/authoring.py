@@ -1,0 +1,96 @@
+"""Changing a gateway from afar: its configuration, and new plugins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ductile.config import load
+from ductile.http.middleware.context import app_context_of
+from ductile.http.middleware.lease import charge
+from ductile.http.responses import JsonResponse, services_of, write_ledger
+from ductile.operations.authoring import plugins as authoring
+from ductile.operations.config.check import check
+from ductile.operations.config.edit import change_setting
+from ductile.operations.dry_run.plugin import PluginTest
+from ductile.store.access.tokens import Spending
+
+if TYPE_CHECKING:
+    from ductile.http.models.bodies import NewPluginBody, PluginTestBody, SettingBody
+
+
+async def check_config(request: Request) -> Response:
+    """`GET /config/check`: Check the files of the configuration; 409 with their problems."""
+    services = services_of(request)
+    path, environ, now = services.compiled.loaded.path, services.environ, services.clock.now()
+
+    def work() -> dict[str, Any]:
+        checked = check(lambda: load(path, environ=environ), environ=environ, now=now)
+        return {"ok": True, "warnings": [problem.document() for problem in checked.warnings]}
+
+    return JsonResponse(await app_context_of(request).run_blocking(work))
+
+
+async def set_setting(request: Request, body: SettingBody) -> Response:
+    """`POST /config/set`: Change one setting in the file that defines it; a reload applies it."""
+    services = services_of(request)
+    changed = await app_context_of(request).run_blocking(
+        change_setting,
+        services.compiled.loaded.path,
+        body.path,
+        body.value,
+        environ=services.environ,
+        now=services.clock.now(),
+        dry=body.dry_run,
+    )
+    return JsonResponse({**changed, "dry_run": True} if body.dry_run else changed)
+
+
+async def create_plugin(request: Request, body: NewPluginBody) -> Response:
+    """`POST /plugins`: Create a plugin from a template in the first of `plugin_roots`."""
+    from ductile.http.models.bodies import PluginLanguage
+
+    created = await app_context_of(request).run_blocking(
+        authoring.scaffold_plugin,
+        services_of(request).compiled,
+        body.name,
+        (body.language or PluginLanguage.PYTHON).value,
+        dry=body.dry_run,
+    )
+    return JsonResponse(created, 200 if body.dry_run else 201)
+
+
+async def validate_plugin(request: Request) -> Response:
+    """`GET /plugins/{plugin}/validate`: Report every problem of a plugin's files."""
+    services = services_of(request)
+    search_path = services.environ.get("PATH")
+    name = request.path_params["plugin"]
+    return JsonResponse(
+        await app_context_of(request).run_blocking(
+            authoring.validate_plugin, services.compiled, name, search_path
+        )
+    )
+
+
+async def test_plugin(request: Request, body: PluginTestBody) -> Response:
+    """`POST /plugins/{plugin}/test/{command}`: Run a plugin once, as a test.
+
+    The process is real, and may change what it reaches outside; nothing is recorded here.
+    """
+    services = services_of(request)
+    plugin, command = request.path_params["plugin"], request.path_params["command"]
+    wanted = PluginTest(plugin, command, body.payload, {})
+    # Before the process starts, since a test has no transaction of its own.
+    await write_ledger(services, charge(request, lambda _tx: None, Spending.RUNS, lambda _: 1))
+    return JsonResponse(
+        await app_context_of(request).run_blocking(
+            authoring.test_plugin,
+            services.compiled,
+            wanted,
+            environ=services.environ,
+            now=services.clock.now(),
+            entropy=services.entropy,
+        )
+    )

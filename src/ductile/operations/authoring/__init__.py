@@ -1,0 +1,1 @@
+"""Creating and testing plugins, and the recipes for agents."""
