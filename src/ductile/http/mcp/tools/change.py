@@ -34,9 +34,9 @@ async def config(call: ToolCall) -> Json:
     if action == "reload":
         done = await call.act("/system/reload", body={"dry_run": call.dry_run})
         return shorten({**done, "dry_run": call.dry_run, "done": not call.dry_run})
-    if "path" not in call.given:
-        raise UsageError("set needs the path of the setting")
-    body = {"path": call["path"], "value": call.get("value"), "dry_run": call.dry_run}
+    if "path" not in call.given or "value" not in call.given:
+        raise UsageError("set needs the path of the setting and its value")
+    body = {"path": call["path"], "value": call["value"], "dry_run": call.dry_run}
     changed = await call.act("/config/set", body=body)
     if call.dry_run or not changed["changed"]:
         return shorten({**changed, "dry_run": call.dry_run, "done": False})
