@@ -81,6 +81,7 @@ def test_the_commands_that_write() -> None:
         "job cancel",
         "job replay",
         "job retry",
+        "mcp",
         "node drain",
         "node forget",
         "node resume",

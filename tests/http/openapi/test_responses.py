@@ -160,8 +160,19 @@ def use_nodes(api: ApiHarness) -> None:
     act(api, "/node/gone/forget")
 
 
+def use_authoring(api: ApiHarness) -> None:
+    get(api, "/config/check")
+    get(api, "/plugins/echo/validate")
+    setting = {"path": "service.name", "value": "renamed", **DRY_RUN}
+    assert api.ask("POST", "/config/set", setting).status == 200
+    assert api.ask("POST", "/plugins", {"name": "fresh", **DRY_RUN}).status == 200
+    assert api.ask("POST", "/plugins", {"name": "fresh", "language": "sh"}).status == 201
+    assert api.ask("POST", "/plugins/echo/test/poll", {}).status == 200
+
+
 def use_system(api: ApiHarness) -> None:
     use_nodes(api)
+    use_authoring(api)
     reads = "/ /healthz /metrics /system/status /system/overview /config/view /system/reload"
     more = "/plugins /plugin/echo /plugin/echo/openapi.json /skills /openapi.json /docs /notices"
     for path in (
