@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 @write("mcp")
 def mcp(context: CommandContext) -> None:
-    """Serve the Model Context Protocol to an agent over stdio.
-
-    The tools use the running gateway: by its local socket with the rights of this user, or with
-    --api-url and $DUCTILE_API_KEY with those of a token.
-    """
+    """Serve the Model Context Protocol to an agent over stdio."""
     if find_spec("mcp") is None:
         raise Refused(f"ductile mcp needs the extra mcp; install it: {INSTALL_MCP}")
     client = context.target.client()
