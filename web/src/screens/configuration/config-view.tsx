@@ -33,7 +33,7 @@ export function ConfigFiles() {
         <>
           <Problems warnings={warnings} />
           {can('system:rw') && (
-            <div class="actions">
+            <div class="actions part-actions">
               <button type="button" onClick={open}>
                 Reload …
               </button>

@@ -127,14 +127,14 @@ export function TokenList() {
   return (
     <>
       {can('*') && (
-        <p>
+        <div class="actions part-actions">
           <button type="button" onClick={() => setCreating(true)}>
             New token …
-          </button>{' '}
+          </button>
           <button type="button" class="danger-quiet" onClick={endSessions}>
             End all sessions …
           </button>
-        </p>
+        </div>
       )}
       <Loaded resource={list}>
         {({ tokens }) =>

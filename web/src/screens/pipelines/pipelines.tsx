@@ -1,14 +1,37 @@
 import { ofTopics, useResource } from '../../api/resource';
-import type { Pipelines as PipelineList } from '../../api/types';
+import { can } from '../../api/session';
+import type { Pipelines as PipelineList, PipelineRun, PipelineRuns } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { Page } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
+import { Time } from '../../components/time';
 import { countOf } from '../../format/text';
 import { Link } from '../../router/link';
 import { describeStart, groupHandlers, type OwnedPipeline } from './handlers';
 
 const addressOf = (name: string) => `/pipelines/${encodeURIComponent(name)}`;
+
+/** The newest run of each pipeline, among the newest runs of all. */
+function newestRuns(found: PipelineRuns | null): Map<string, PipelineRun> {
+  return new Map((found?.runs ?? []).toReversed().map((run) => [run.pipeline, run]));
+}
+
+const lastRun = (newest: Map<string, PipelineRun>): Column<OwnedPipeline> => ({
+  id: 'last',
+  title: 'Last run',
+  cell: ({ name }) => {
+    const run = newest.get(name);
+    return (
+      run && (
+        <Link to={`/runs/${run.instance_id}`}>
+          <Badge status={run.status} /> <Time at={run.started_at} relative />
+        </Link>
+      )
+    );
+  },
+  sortBy: ({ name }) => newest.get(name)?.started_at ?? null,
+});
 
 const COLUMNS: Column<OwnedPipeline>[] = [
   {
@@ -65,6 +88,11 @@ const COLUMNS: Column<OwnedPipeline>[] = [
 
 export function Pipelines() {
   const list = useResource<PipelineList>('/pipelines', ofTopics('flow'));
+  const runs = useResource<PipelineRuns>(
+    can('jobs:ro') ? '/pipeline-runs?limit=200' : null,
+    ofTopics('pipelines'),
+  );
+  const [name, ...others] = COLUMNS as [Column<OwnedPipeline>, ...Column<OwnedPipeline>[]];
   return (
     <Page title="Pipelines">
       <Loaded resource={list}>
@@ -72,7 +100,7 @@ export function Pipelines() {
           pipelines.length ? (
             <Table
               rows={groupHandlers(pipelines)}
-              columns={COLUMNS}
+              columns={[name, lastRun(newestRuns(runs.data)), ...others]}
               keyOf={({ name }) => name}
               label="Pipelines"
             />
