@@ -16,6 +16,7 @@ from ductile.engine.dispatch import attempt
 from ductile.errors import Refused
 from ductile.model import SubmittedBy
 from ductile.operations import job_tree
+from ductile.operations.cluster.nodes import forget_node
 from ductile.operations.dry_run import step
 from ductile.operations.jobs import JobReplay, JobRetry
 from ductile.operations.pipelines import PipelineStart, StartedPipeline
@@ -286,6 +287,7 @@ def test_unknown_step_waits_for_a_node_that_knows_it(
     behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge, "SHORTAGE_SECONDS", 0.05)
+    steps(behind, {"id": "other", "uses": "a"})
     with behind.running() as running, ahead.opened() as other:
         started = start(other)
         [id] = started.job_ids
@@ -298,10 +300,46 @@ def test_unknown_step_waits_for_a_node_that_knows_it(
         assert wait_for_end(running, started.instance_id)["status"] == "succeeded"
 
 
+def test_steps_of_an_unknown_pipeline_are_left_to_the_node_that_knows_it(
+    behind: Site, ahead: Site
+) -> None:
+    """A claim takes neither the step nor waits behind it, whatever is idle."""
+    with behind.running() as running, ahead.opened() as other:
+        started = [start(other) for _ in range(3)]
+        job_ids = [id for one in started for id in one.job_ids]
+        last = running.put("a")
+        assert running.ended(last)["status"] == "succeeded"
+        for id in job_ids:
+            job = running.job(id)
+            assert (job["status"], job["transitions"]) == ("queued", []), "it was claimed"
+            assert f"only node {other.gateway.node} has pipeline p" in read_reason(running, id)
+        other.gateway.start()
+        for one in started:
+            assert wait_for_end(other, one.instance_id)["status"] == "succeeded"
+        nodes_of_jobs = {each["node"] for id in job_ids for each in other.job(id)["attempts"]}
+        assert nodes_of_jobs == {other.gateway.node}
+
+
+def test_step_of_a_pipeline_that_no_node_has_any_more_fails(
+    behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "LEFT_TO_OTHERS", timedelta(0))
+    with behind.running() as running:
+        with ahead.opened() as other:
+            started, name = start(other), other.gateway.node
+        [id] = started.job_ids
+        assert f"no living node has pipeline p: {name} is stopped" in read_reason(running, id)
+        forget_node(running.gateway, name, dry=False)
+        running.gateway.work_signal.notify_all()
+        [job] = wait_for_end(running, started.instance_id)["jobs"]
+        assert (job["status"], job["last_error"]) == ("failed", GONE)
+
+
 def test_step_unknown_to_all_nodes_fails(
     behind: Site, ahead: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "LEFT_TO_OTHERS", timedelta(0))
+    steps(behind, {"id": "other", "uses": "a"})
     with behind.running() as running, ahead.opened() as other:
         started = start(other)
         found = wait_for_end(running, started.instance_id)

@@ -27,6 +27,7 @@ from ductile.operations.waits.approvals import (
     show_approval,
 )
 from ductile.operations.why import explain_job
+from ductile.store import nodes
 from tests.engine.site import PYTHON, Running, Site
 from tests.postgres import Server
 from tests.store.jobs.harness import job_filters
@@ -251,22 +252,51 @@ def test_event_at_a_node_that_does_not_know_the_pipeline_ends_its_wait(
     other.plugin("emit", EMIT)
     for each in (site, other):
         each.settings["state"] = {"url": url, "dir": str(each.state)}
-    with site.running() as one, other.opened() as two:
-        # The other node has not started, so it does not claim the step.
+    with site.running() as one, other.running() as two:
         run = start(one)
         one.notice("job.waiting", instance(one, run)["jobs"][0]["job_id"])
-        manager = two.gateway.config
-        assert "paid" not in manager.now.compiled.tx_config.router.awaited
-        manager.tick(two.gateway.clock.now())
-        assert "paid" in manager.now.compiled.tx_config.router.awaited
-        two.gateway.start()
+        # The request of the node that has begun the wait, not the check of every minute.
+        until(lambda: "paid" in two.gateway.compiled.tx_config.router.awaited)
         two.put("emit")
-        until(lambda: instance(one, run)["jobs"][0]["status"] != "queued")
-        # As with a timer there: that node does not know what follows, and the job says so.
+        ended = wait_for_end(one, run)
+        assert list_results(ended) == [("hold", "succeeded"), ("step_1", "succeeded")]
+        assert not two.gateway.ledger.read(lambda tx: nodes.list_requests(tx, two.gateway.boot))
+
+
+def end_due_waits(running: Running) -> None:
+    gateway = running.gateway
+    timer = WaitTimer(gateway.ledger, gateway.boot, lambda: gateway.compiled, gateway.entropy)
+    timer.tick(gateway.clock.now())
+
+
+def test_approval_at_a_node_that_does_not_know_the_pipeline_continues_its_run(
+    site: Site, another: Callable[[], Site], postgres: Server
+) -> None:
+    url, other = postgres.database(), another()
+    prepare(site, {"id": "ask", "wait": {"approval": "Pay?"}}, {"uses": "echo"})
+    other.plugin("emit", EMIT)
+    for each in (site, other):
+        each.settings["state"] = {"url": url, "dir": str(each.state)}
+    with site.opened() as one, other.running() as two:
+        run = start(one)
         [job] = instance(one, run)["jobs"]
-        assert job["status"] == "failed"
-        reason = one.job(job["job_id"])["last_error"]
-        assert reason == "step hold no longer exists in pipeline p"
+        now = two.gateway.clock.now()
+        why = explain_job(two.gateway.ledger, job["job_id"], two.gateway.compiled, {}, now=now)[
+            "why"
+        ]
+        assert "has pipeline p" in str(why)
+        one.gateway.start()
+        found = await_approval(two)
+        one.gateway.loops["waits"].stop()
+        one.gateway.loops["waits"].join()
+        assert decide(two, found["id"]).job_status == "queued", "left to the node that knows it"
+        with pytest.raises(Refused, match="was approved by"):
+            decide(one, found["id"])
+        end_due_waits(two)
+        assert instance(one, run)["jobs"][0]["status"] == "queued"
+        end_due_waits(one)
+        ended = wait_for_end(one, run)
+        assert list_results(ended) == [("ask", "succeeded"), ("step_1", "succeeded")]
 
 
 def test_wait_survives_a_restart_and_needs_no_worker(site: Site) -> None:
@@ -424,7 +454,8 @@ def test_wait_whose_job_a_script_ended_does_not_keep_the_timer_busy(site: Site) 
         with closing(apsw.Connection(str(site.state / "state.db"))) as script:
             script.set_busy_timeout(5000)
             script.execute("UPDATE job_queue SET status = 'dead', next_retry_at = NULL")
-        timer = WaitTimer(ledger, lambda: running.gateway.compiled, running.gateway.entropy)
+        gateway = running.gateway
+        timer = WaitTimer(ledger, gateway.boot, lambda: gateway.compiled, gateway.entropy)
         later = running.gateway.clock.now() + timedelta(hours=2)
         assert timer.tick(later) == LONGEST_SLEEP
         assert [row["status"] for row in approvals(running, None)] == ["cancelled"]

@@ -10,15 +10,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ductile
+from ductile.clock import to_text
 from ductile.model import Notice
-from ductile.store import notices
+from ductile.store import nodes, notices
 from ductile.store.engines import pg_notify
-from ductile.store.engines.api import BEGINNING, Ledger, Position, StoredNotice, Tx
+from ductile.store.engines.api import BEGINNING, Ledger, NodeNews, Position, StoredNotice, Tx
 from ductile.store.engines.postgres import PostgresLedger
+from ductile.store.nodes import NodeRequest, RequestKind
 from tests.conftest import FakeClock
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT
@@ -144,50 +147,98 @@ def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pg_notify, "RECONNECT", 0.01)
 
 
-class Ear:
-    def __init__(self, ledger: Ledger) -> None:
-        self._heard = threading.Event()
-        assert ledger.watch_notices(self._hear)
-        self.heard()
+NO_NODE: Any = None
 
-    def _hear(self) -> bool:
-        self._heard.set()
+
+class Reader:
+    """A node that follows the stream, or does not."""
+
+    def __init__(self, ledger: Ledger, *, follows: bool = True) -> None:
+        self._follows = follows
+        self._read = threading.Event()
+        self.looks = 0
+        self.ready, self.requests = threading.Event(), threading.Event()
+        assert ledger.watch_nodes(self)
+        self.wait_for_look()
+        assert self.ready.wait(WAIT_LIMIT), "what came before the connection was missed"
+        assert self.requests.wait(WAIT_LIMIT)
+        self.ready.clear()
+        self.requests.clear()
+
+    def is_followed(self) -> bool:
+        return self._follows
+
+    def read_notices(self) -> bool:
+        self.looks += 1
+        self._read.set()
         return False
 
-    def heard(self) -> None:
-        assert self._heard.wait(WAIT_LIMIT)
-        self._heard.clear()
+    def on_ready(self) -> None:
+        self.ready.set()
+
+    def on_requests(self) -> None:
+        self.requests.set()
+
+    def wait_for_look(self) -> None:
+        assert self._read.wait(WAIT_LIMIT)
+        self._read.clear()
 
 
 @pytest.mark.usefixtures("never_polling")
-def test_every_node_is_woken_by_a_notice(
+def test_every_node_that_follows_is_woken_by_a_notice(
     postgres_ledger: PostgresLedger, open_ledger: Callable[[], Ledger]
 ) -> None:
     other = open_ledger()
-    ears = [Ear(postgres_ledger), Ear(other)]
+    readers = [Reader(postgres_ledger), Reader(other)]
+    postgres_ledger.follow_notices()
+    other.follow_notices()
     post(other, "news")
-    for ear in ears:
-        ear.heard()
+    for reader in readers:
+        reader.wait_for_look()
+
+
+@pytest.mark.usefixtures("never_polling")
+def test_nodes_that_do_not_follow_read_nothing(
+    postgres_ledger: PostgresLedger, open_ledger: Callable[[], Ledger]
+) -> None:
+    other = open_ledger()
+    readers = [Reader(ledger, follows=False) for ledger in (postgres_ledger, other)]
+    post(other, "nobody follows")
+    other.tell_nodes(NodeNews.READY)
+    assert readers[0].ready.wait(WAIT_LIMIT)
+    assert [reader.looks for reader in readers] == [1, 1]
+    assert not readers[1].ready.is_set(), "a node does not wake itself"
+
+
+@pytest.mark.usefixtures("never_polling")
+def test_requests_wake_the_other_nodes(
+    postgres_ledger: PostgresLedger, open_ledger: Callable[[], Ledger]
+) -> None:
+    other = open_ledger()
+    reader, _ = Reader(postgres_ledger, follows=False), Reader(other, follows=False)
+    request = NodeRequest("r", "boot", RequestKind.CANCEL, "j", "cancelled")
+    other.write(lambda tx: nodes.add_request(tx, request, to_text(NOW)))
+    assert reader.requests.wait(WAIT_LIMIT)
 
 
 @pytest.mark.usefixtures("never_polling")
 def test_node_is_woken_again_after_losing_its_connections(postgres_ledger: PostgresLedger) -> None:
-    ear = Ear(postgres_ledger)
+    reader = Reader(postgres_ledger)
     execute(
         postgres_ledger,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        " AND query ~ 'LISTEN|NOTIFY'",
+        " AND query ~ 'LISTEN|pg_notify'",
     )
-    ear.heard()
+    reader.wait_for_look()
     post(postgres_ledger, "news")
-    ear.heard()
+    reader.wait_for_look()
 
 
 def test_sqlite_needs_no_notice_watch(ledger: Ledger) -> None:
     if isinstance(ledger, PostgresLedger):
         pytest.skip("nodes share a database")
-    assert not ledger.watch_notices(lambda: False)
+    assert not ledger.watch_nodes(NO_NODE)
 
 
 def test_every_topic_of_the_source_is_known() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import orjson
+
 from ductile.engine.alerts import evaluator
 from ductile.engine.observability import job_logging
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.services import Services
 from ductile.log import logger
-from ductile.store.engines.api import Effects
+from ductile.store.engines.api import Effects, NodeNews
 
 
 class EffectHandler:
@@ -36,6 +38,10 @@ class EffectHandler:
             services.loops.wake(WebhookPolicy.name)
         if effects.waits:
             services.loops.wake("waits")
+        if effects.requests:
+            services.loops.wake("requests")
+        if (effects.ready or effects.ready_any) and self._needs_other_nodes(effects):
+            services.ledger.tell_nodes(NodeNews.READY)
         for drop in effects.drops:
             job_logging.log_deduplicated(self._log, drop)
         if effects.notices:
@@ -45,3 +51,16 @@ class EffectHandler:
             services.notice_bus.publish_commit(effects.notices)
             if services.is_only_writer:
                 services.notice_bus.append(effects.notices)
+
+    def _needs_other_nodes(self, effects: Effects) -> bool:
+        """Whether jobs became ready that another node would start sooner than this one."""
+        services = self._services
+        if not services.has_other_nodes():
+            return False
+        if effects.ready_any or not services.may_claim():
+            return True
+        if services.work_signal.pending > services.workers - services.busy:
+            return True
+        excludes = services.claim_policy().excludes
+        queued = (notice for notice in effects.notices if notice.type == "job.queued")
+        return any(excludes(orjson.loads(notice.payload)["plugin"]) for notice in queued)

@@ -30,10 +30,10 @@ from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.outbox.worker import OutboxWorker
 from ductile.engine.recovery import last_boot, startup
 from ductile.engine.recovery.boot_record import begin_boot, end_boot
-from ductile.engine.recovery.cancel_requests import CancelRequestHandler
 from ductile.engine.recovery.cluster import ClusterMonitor, NodeHeartbeat
 from ductile.engine.recovery.lease import NodeLease
 from ductile.engine.recovery.node_record import prove_shared_workspaces, refuse_taken_name
+from ductile.engine.recovery.node_requests import NodeRequestHandler
 from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.recovery.schema_check import SchemaCheck
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
@@ -53,7 +53,6 @@ from ductile.store import nodes, notices
 from ductile.store.access import audit
 from ductile.store.access.audit import AuditEntry
 from ductile.store.engines.open import name_application, open_ledger
-from ductile.store.jobs.cancel_requests import REQUESTED
 
 LEDGER_TIMEOUT = 10.0
 """Seconds that a stop waits for the ledger to answer the threads that write to it."""
@@ -87,13 +86,6 @@ class Gateway(Services):
         self.lease: NodeLease | None = None
         self._cluster: ClusterMonitor | None = None
         """None if no other node can use the ledger."""
-        self._cancel_requests = CancelRequestHandler(
-            self.boot,
-            self.clock,
-            self.owned_jobs,
-            self.cancel_running,
-            lambda: self.loops.wake("cancels"),
-        )
 
     # Open: from the lock to a ledger in order
 
@@ -137,9 +129,9 @@ class Gateway(Services):
         )
         position = self.ledger.read(notices.last_position)
         self.notice_bus.start(position)
-        self.notice_bus.subscribe(REQUESTED, self._cancel_requests.receive)
-        tailer = NoticeTailer(self.ledger, self.notice_bus, position, self.clock)
-        self.is_only_writer = not self.ledger.watch_notices(tailer.read_new)
+        self.notice_bus.on_followed = self.ledger.follow_notices
+        self._tailer = NoticeTailer(self.ledger, self.notice_bus, position)
+        self.is_only_writer = not self.ledger.watch_nodes(self)
         self.flow_timer = FlowTimer(self.ledger, self.work_signal)
         self.ledger.listen(EffectHandler(self))
         if not self.is_only_writer:
@@ -211,9 +203,9 @@ class Gateway(Services):
             "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_timers).tick,
             "retries": RetryPromoter(self.ledger, self.work_signal).tick,
             "flow": self.flow_timer.tick,
-            "waits": WaitTimer(self.ledger, lambda: self.compiled, self.entropy).tick,
+            "waits": WaitTimer(self.ledger, self.boot, lambda: self.compiled, self.entropy).tick,
             "config": self.config.tick,
-            "cancels": self._cancel_requests.tick,
+            "requests": self._node_requests().tick,
             "scheduler": self.scheduler.tick,
             "retention": RetentionCleaner(self.ledger, lambda: self.compiled, self.clock).tick,
             "orphans": orphans.tick,
@@ -228,6 +220,36 @@ class Gateway(Services):
         if not self.is_only_writer:
             ticks |= self._cluster_ticks()
         return ticks
+
+    def _node_requests(self) -> NodeRequestHandler:
+        return NodeRequestHandler(
+            self.ledger,
+            self.boot,
+            self.clock,
+            self.owned_jobs,
+            self.cancel_running,
+            self.reload,
+            self._wake_waits,
+        )
+
+    def _wake_waits(self) -> None:
+        """Other nodes have decided or begun waits; the events of those are to be learned."""
+        self.loops.wake("waits")
+        self.loops.wake("config")
+
+    # What other nodes wake (`NewsReader`)
+
+    def is_followed(self) -> bool:
+        return self.notice_bus.is_followed
+
+    def read_notices(self) -> bool:
+        return self._tailer.read_new()
+
+    def on_ready(self) -> None:
+        self.work_signal.notify_all()
+
+    def on_requests(self) -> None:
+        self.loops.wake("requests")
 
     def _cluster_ticks(self) -> dict[str, Tick]:
         """The loops of a node that shares its ledger."""
@@ -251,7 +273,6 @@ class Gateway(Services):
         }
 
     def has_other_nodes(self) -> bool:
-        """Whether another node may have an idle worker for a job of this ledger."""
         return self._cluster is not None and self._cluster.has_others
 
     def _begin_again(self) -> None:
@@ -260,8 +281,7 @@ class Gateway(Services):
         self.ledger.write(lambda tx: self.register_node(tx, self.compiled))
 
     def may_claim(self) -> bool:
-        """Whether this node may start jobs now."""
-        return not self.is_drained and self.lease_term() is not None
+        return super().may_claim() and self.lease_term() is not None
 
     def lease_term(self) -> int | None:
         """See `NodeLease.term`; one that never ends where no other node uses the ledger."""

@@ -203,6 +203,14 @@ class Services:
         """The number of workers that run a job."""
         return 0 if self.dispatcher is None else self.dispatcher.busy
 
+    def may_claim(self) -> bool:
+        """Whether this node may start jobs now."""
+        return not self.is_drained
+
+    def has_other_nodes(self) -> bool:
+        """Whether another node may have an idle worker for a job of this ledger."""
+        return False
+
     def set_drained(self, drained: bool) -> None:
         """Claim no more jobs, or claim them again."""
         was_drained, self.is_drained = self.is_drained, drained

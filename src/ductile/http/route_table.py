@@ -309,6 +309,14 @@ _SYSTEM = (
         body="ActionBody",
         audit="node.forget",
     ),
+    _post(
+        "/nodes/reload",
+        "system:rw",
+        nodes.reload_nodes,
+        "NodeReloads",
+        body="ActionBody",
+        audit="config.reload",
+    ),
     _get("/config/view", "system:ro", system.view_config, "ConfigView"),
     _get("/system/reload", "system:rw", system.preview_reload, "Reload"),
     _post(

@@ -18,7 +18,7 @@ from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.recovery import startup
 from ductile.operations.alerts.rules import describe_alerts
-from ductile.operations.cluster.placement import describe_other_nodes
+from ductile.operations.cluster.placement import describe_other_nodes, describe_pipelines
 from ductile.operations.flow.holds import describe_debounced, describe_holds
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
@@ -250,6 +250,9 @@ def with_reasons(
         if not compiled.expects(name) or name in compiled.placed_elsewhere
     }
     elsewhere = describe_other_nodes(tx, queued, absent)
+    unknown = {row.get("pipeline") or "" for row in rows if row["status"] == "queued"}
+    unknown -= {"", *compiled.tx_config.router.pipelines}
+    unknown_here = describe_pipelines(tx, unknown)
     steps = [
         row["id"] for row in rows if row["plugin"] == WAIT_PLUGIN and row["status"] == "queued"
     ]
@@ -259,6 +262,7 @@ def with_reasons(
             **row,
             "waits_for": waiting.get(row["id"])
             or debounced.get(row["id"])
+            or unknown_here.get(row.get("pipeline") or "")
             or waits_for(row, compiled, unready, running, pauses, elsewhere, holds),
         }
         for row in rows

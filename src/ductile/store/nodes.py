@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import orjson
 
 from ductile._fast_dataclass import dataclass
+from ductile.clock import to_text
+from ductile.model import Cancellation
 from ductile.store.engines.api import Tx
 
 RESTART_SECONDS = 60.0
@@ -32,6 +36,8 @@ class NodeRecord:
     """The plugins whose jobs it runs, or keeps queued because they are refused now."""
     pipelines: Collection[str]
     workers: int
+    schema_version: int = 0
+    """The newest migration that it knows."""
     workspaces: str | None = None
     """The id in the marker of `state.workspaces`; None if the node keeps workspaces to itself."""
 
@@ -65,6 +71,7 @@ def register(tx: Tx, node: NodeRecord, *, is_only_node: bool) -> None:
         pipelines=_encode(sorted(node.pipelines)),
         workers=node.workers,
         workspaces=node.workspaces,
+        schema_version=node.schema_version,
     )
     tx.run("name_boot", name=node.name, boot=node.boot)
     if is_only_node:
@@ -124,6 +131,88 @@ def list_others_with_plugin(tx: Tx, plugin: str, boot: str) -> list[str]:
     return [
         row["name"] for row in list_nodes(tx) if row["boot"] != boot and plugin in row["plugins"]
     ]
+
+
+def list_pipelines_of_others(tx: Tx, boot: str) -> set[str]:
+    """The pipelines that registered nodes except that of `boot` know, running or not."""
+    rows = tx.all("pipelines_of_other_nodes", boot=boot)
+    return {pipeline for (known,) in rows for pipeline in orjson.loads(known)}
+
+
+def list_running_with_pipeline(tx: Tx, pipeline: str) -> list[str]:
+    """The boots of the nodes that know the pipeline and have not stopped."""
+    rows = tx.all("pipelines_of_running_nodes")
+    return [boot for boot, known in rows if pipeline in orjson.loads(known)]
+
+
+def list_running_without_pipeline(tx: Tx, pipeline: str) -> list[str]:
+    """The boots of the nodes that do not know the pipeline and have not stopped."""
+    rows = tx.all("pipelines_of_running_nodes")
+    return [boot for boot, known in rows if pipeline not in orjson.loads(known)]
+
+
+class RequestKind(StrEnum):
+    CANCEL = "cancel"
+    """End a job."""
+    RELOAD = "reload"
+    """Load the configuration again, and answer how that went."""
+    WAITS = "waits"
+    """Look for waits that another node has decided."""
+
+
+_REASONS = {
+    why.value: why
+    for why in (Cancellation.OPERATOR, Cancellation.SUPERSEDED, Cancellation.DISPLACED)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """What a node is asked to do."""
+
+    id: str
+    boot: str
+    kind: RequestKind
+    job_id: str | None = None
+    reason: str | None = None
+
+    @property
+    def why(self) -> Cancellation | None:
+        """The reason of a cancellation; None if no request may have it."""
+        return _REASONS.get(self.reason or "")
+
+
+def add_request(tx: Tx, request: NodeRequest, now: str) -> None:
+    """Ask a node; nothing changes if it was asked the same before."""
+    tx.run(
+        "insert_node_request",
+        id=request.id,
+        boot=request.boot,
+        kind=request.kind.value,
+        job_id=request.job_id,
+        reason=request.reason,
+        now=now,
+    )
+    tx.effects.requests += 1
+
+
+def list_requests(tx: Tx, boot: str) -> list[NodeRequest]:
+    """What this node is asked to do and has neither done nor answered."""
+    rows = tx.all("open_node_requests", boot=boot)
+    return [NodeRequest(id, boot, RequestKind(kind), *rest) for id, kind, *rest in rows]
+
+
+def delete_requests(tx: Tx, ids: Sequence[str]) -> None:
+    tx.run("delete_node_requests", ids=orjson.dumps(list(ids)).decode())
+
+
+def answer_request(tx: Tx, id: str, answer: str, now: datetime) -> None:
+    tx.run("answer_node_request", id=id, answer=answer, now=to_text(now))
+
+
+def find_answers(tx: Tx, ids: Sequence[str]) -> dict[str, str]:
+    """The answers so far, by the id of the request."""
+    return dict(tx.all("answers_of_nodes", ids=orjson.dumps(list(ids)).decode()))
 
 
 def _encode(value: object) -> str:

@@ -66,13 +66,6 @@ def list_after(
     return [StoredNotice(*row) for row in rows]
 
 
-def list_cancel_requests_after(tx: Tx, position: Position, limit: int) -> list[StoredNotice]:
-    """As `list_after`, of the requests to cancel jobs only; the cost depends on their number."""
-    start = {"xact": position.xact, "after": position.id}
-    rows = tx.all("cancel_requests_after", **start, limit=limit)
-    return [StoredNotice(*row) for row in rows]
-
-
 def last_position(tx: Tx, skipped: int = 0) -> Position:
     """The position of the last notice, or of the one `skipped` before it; else the beginning."""
     row = tx.one("notices_before_last", skipped=skipped)

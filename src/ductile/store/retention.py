@@ -103,6 +103,7 @@ def _other_queries(retention: Retention) -> dict[str, float]:
         "prune_tokens": retention.jobs,
         "prune_notifications": retention.jobs,
         "prune_alerts": retention.jobs,
+        "prune_node_requests": DAY,
         "prune_idempotency_keys": idempotency.RETENTION.total_seconds(),
     }
 

@@ -7,7 +7,7 @@ compare-and-set, so a decision, an event, a timer and a cancellation cannot all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -20,8 +20,9 @@ from ductile.core.waits.begin import NewWait, describe_wait, is_matched
 from ductile.core.waits.decision import OpenWait, WaitEnd, WaitStatus
 from ductile.core.waits.parse import WaitKind
 from ductile.model import Event, Job, JobStatus, Json, Notice, Settlement
-from ductile.store import notices
+from ductile.store import nodes, notices
 from ductile.store.engines.api import Tx
+from ductile.store.nodes import NodeRequest, RequestKind
 
 EVENT_PAGE = 1000
 """Waits that are read at a time when an event is compared with all that wait for its type."""
@@ -51,6 +52,8 @@ class WaitRow(NamedTuple):
     ended_at: str | None
     ended_by: str | None
     comment: str | None
+    decided: str | None = None
+    """How it ends, once a node has decided that does not know its pipeline; see `decode_end`."""
 
     def __str__(self) -> str:
         due = None if self.due_at is None else from_text(self.due_at)
@@ -96,6 +99,9 @@ def park_job(tx: Tx, settlement: Settlement) -> bool:
     )
     if wait.due_at is not None:
         tx.effects.waits += 1
+    if wait.event_type is not None:
+        # A node that does not know the pipeline does not look for events of this type yet.
+        _tell_nodes(tx, wait.id, nodes.list_running_without_pipeline(tx, job.pipeline), now)
     _post_begin(tx, job, wait, settlement.at)
     return True
 
@@ -150,6 +156,47 @@ def end_job(tx: Tx, row: WaitRow, settlement: Settlement, end: WaitEnd) -> bool:
     notice = Notice("jobs", f"job.{settlement.status}", fields)
     notices.post(tx, notice, settlement.at, job_id=job.id, plugin=job.plugin)
     return True
+
+
+def hand_over(tx: Tx, row: WaitRow, end: WaitEnd) -> bool:
+    """Leave the end of a wait to a node that knows its pipeline; False if it has ended before."""
+    event = end.event
+    decided = {
+        "status": end.status.value,
+        "at": to_text(end.at),
+        "by": end.by,
+        "comment": end.comment,
+        "event": None
+        if event is None
+        else {
+            "type": event.type,
+            "payload": event.payload,
+            "dedupe_key": event.dedupe_key,
+            "source": event.source,
+            "timestamp": to_text(event.timestamp),
+            "event_id": event.event_id,
+        },
+    }
+    text = orjson.dumps(decided).decode()
+    if tx.run("decide_wait", id=row.id, decided=text, now=to_text(end.at)) != 1:
+        return False
+    _tell_nodes(tx, row.id, nodes.list_running_with_pipeline(tx, row.pipeline), to_text(end.at))
+    return True
+
+
+def _tell_nodes(tx: Tx, wait_id: str, boots: Sequence[str], now: str) -> None:
+    for boot in boots:
+        nodes.add_request(tx, NodeRequest(f"{wait_id} {boot}", boot, RequestKind.WAITS), now)
+
+
+def decode_end(decided: str) -> WaitEnd:
+    """What `hand_over` has stored."""
+    fields = orjson.loads(decided)
+    event = fields["event"]
+    if event is not None:
+        event = Event(**{**event, "timestamp": from_text(event["timestamp"])})
+    status, at = WaitStatus(fields["status"]), from_text(fields["at"])
+    return WaitEnd(status, at, fields["by"], fields["comment"], event)
 
 
 def record_end(tx: Tx, job_id: str, attempt: int, end: WaitEnd) -> bool:
@@ -254,13 +301,15 @@ def _load_contexts(tx: Tx, rows: Sequence[WaitRow]) -> dict[str, dict[str, Json]
     return {id: orjson.loads(context) for id, context in found}
 
 
-def list_due(tx: Tx, now: datetime, limit: int) -> list[WaitRow]:
-    return [WaitRow(*row) for row in tx.all("due_waits", now=to_text(now), limit=limit)]
+def list_due(tx: Tx, now: datetime, limit: int, foreign: Collection[str] = ()) -> list[WaitRow]:
+    """The waits that are due, except those of `foreign` pipelines, which other nodes end."""
+    values = {"now": to_text(now), "limit": limit, "paused": orjson.dumps(list(foreign)).decode()}
+    return [WaitRow(*row) for row in tx.all("due_waits", **values)]
 
 
-def next_due_at(tx: Tx) -> datetime | None:
+def next_due_at(tx: Tx, foreign: Collection[str] = ()) -> datetime | None:
     """When the next wait ends by time; None if no wait does."""
-    row = tx.one("next_due_wait")
+    row = tx.one("next_due_wait", paused=orjson.dumps(list(foreign)).decode())
     return None if row is None or row[0] is None else from_text(row[0])
 
 

@@ -11,7 +11,6 @@ from ductile.engine.notices.tailer import NoticeTailer
 from ductile.model import MIB, Notice
 from ductile.store import notices
 from ductile.store.engines.api import BEGINNING, Ledger, StoredNotice, Tx
-from ductile.store.jobs.cancel_requests import REQUESTED
 from tests.conftest import FakeClock
 from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
 
@@ -55,13 +54,12 @@ def read_names(bus: RecordingBus) -> list[str]:
 def test_large_notices_are_read_in_small_batches(
     ledger: Ledger,  # noqa: F811
     bus: RecordingBus,
-    clock: FakeClock,
 ) -> None:
     for name in "abcde":
         post(ledger, name, 3 * MIB // 2)
     post(ledger, "f", 2 * PAGE_BYTES)
     post(ledger, "g")
-    read_new = NoticeTailer(ledger, bus, BEGINNING, clock).read_new
+    read_new = NoticeTailer(ledger, bus, BEGINNING).read_new
     assert read_new() is False
     assert read_names(bus) == list("abcdefg")
     sizes = [sum(len(notice.payload) for notice in page) for page in bus.pages]
@@ -73,13 +71,12 @@ def test_large_notices_are_read_in_small_batches(
 def test_many_notices_are_read_in_pages(
     ledger: Ledger,  # noqa: F811
     bus: RecordingBus,
-    clock: FakeClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tailer, "BATCH", 2)
     for name in "abcd":
         post(ledger, name)
-    read_new = NoticeTailer(ledger, bus, BEGINNING, clock).read_new
+    read_new = NoticeTailer(ledger, bus, BEGINNING).read_new
     read_new()
     assert read_names(bus) == list("abcd")
     post(ledger, "e")
@@ -97,21 +94,18 @@ class TestQuietStream:
         return []
 
     @pytest.fixture
-    def tail(self, ledger: Ledger, bus: RecordingBus, clock: FakeClock) -> NoticeTailer:  # noqa: F811
-        return NoticeTailer(ledger, bus, BEGINNING, clock)
+    def tail(self, ledger: Ledger, bus: RecordingBus) -> NoticeTailer:  # noqa: F811
+        return NoticeTailer(ledger, bus, BEGINNING)
 
-    def test_only_cancel_requests_are_delivered(
+    def test_no_notice_is_read(
         self,
         ledger: Ledger,  # noqa: F811
         bus: RecordingBus,
         tail: NoticeTailer,
     ) -> None:
-        requests: list[str] = []
-        bus.subscribe(REQUESTED, lambda notice: requests.append(notice.payload))
-        for name in ("job.started", REQUESTED, "job.succeeded"):
-            post(ledger, name)
+        post(ledger, "job.started")
         assert tail.read_new() is False
-        assert (len(requests), bus.pages) == (1, [])
+        assert bus.pages == []
 
     def test_new_follower_gets_what_is_posted_after_its_position(
         self,
@@ -141,13 +135,13 @@ class TestQuietStream:
     ) -> None:
         post(ledger, "old")
         start = ledger.read(notices.last_position)
-        read = tail._read_requests
+        read = notices.last_position
 
         def read_late(tx: Tx) -> object:
             following.append("a subscriber")
             return read(tx)
 
-        monkeypatch.setattr(tail, "_read_requests", read_late)
+        monkeypatch.setattr(notices, "last_position", read_late)
         post(ledger, "new")
         tail.read_new()
         found = bus.read_since(start)
@@ -166,20 +160,3 @@ class TestQuietStream:
         ledger.write(lambda tx: notices.post(tx, end, NOW, job_id="job-1"))
         tail.read_new()
         assert ended == [True]
-
-    def test_reads_are_limited_to_one_per_interval(
-        self,
-        ledger: Ledger,  # noqa: F811
-        bus: RecordingBus,
-        tail: NoticeTailer,
-        clock: FakeClock,
-    ) -> None:
-        requests: list[str] = []
-        bus.subscribe(REQUESTED, lambda notice: requests.append(notice.type))
-        tail.read_new()
-        post(ledger, REQUESTED)
-        assert tail.read_new() is True, "it must be called again"
-        assert requests == []
-        clock.advance(tailer.QUIET_INTERVAL)
-        assert tail.read_new() is False
-        assert requests == [REQUESTED]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import pytest
 
 from ductile.engine.gateway import Gateway
 from ductile.errors import LedgerError, Refused
+from ductile.model import JobStatus
+from ductile.operations.cluster import reload_all as reloads
 from ductile.operations.cluster.nodes import change_drain, forget_node, report_nodes
+from ductile.operations.cluster.reload_all import reload_all
+from ductile.operations.jobs import cancel
 from tests.engine.recovery.test_cluster import why
 from tests.engine.site import OK, PYTHON, Site
 from tests.engine.test_pipelines import start, wait_for_end
@@ -245,15 +250,58 @@ def test_plugin_runs_on_nodes_with_its_labels(node: Make) -> None:
         assert why(a, a.put("work")) == "no living node has plugin work: b is stopped"
 
 
-def test_running_node_is_unhealthy_after_a_newer_version_has_migrated(node: Make, url: str) -> None:
+def test_running_node_is_unhealthy_after_a_contract_of_a_newer_version(
+    node: Make, url: str
+) -> None:
     with node("a").running() as running:
         health = running.gateway.health
         assert health is not None
         assert health.check() == ()
         with psycopg.connect(url) as connection:
-            connection.execute("INSERT INTO schema_migrations VALUES (9999, 'newer', 'x')")
+            connection.execute("INSERT INTO schema_migrations VALUES (9999, 'contract_x', 'x')")
         running.gateway.loops.wake("schema")
         (part,) = until(lambda: health.check() or None) or ()
         assert (part.part, part.critical) == ("schema", True)
         assert "newer version of ductile; upgrade, and start this node again" in part.error
         assert running.run("work")["status"] == "succeeded", "its jobs continue"
+
+
+def test_every_node_reloads_and_answers(node: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = {name: node(name) for name in "abc"}
+    with ExitStack() as stack:
+        running = {name: stack.enter_context(site.running()) for name, site in sites.items()}
+        silent = stack.enter_context(node("silent").opened())
+        for name in "ab":
+            sites[name].plugin("more", OK)
+            sites[name].write()
+        sites["c"].settings["nonsense"] = 1
+        sites["c"].write()
+        gateway = running["a"].gateway
+        assert {one["status"] for one in reload_all(gateway, dry=True)["nodes"]} == {"would reload"}
+        assert "more" not in running["b"].gateway.compiled.plans
+        monkeypatch.setattr(reloads, "ANSWER_SECONDS", 3.0)
+        answers = {one["name"]: one for one in reload_all(gateway, dry=False)["nodes"]}
+        assert {name: one["status"] for name, one in answers.items()} == {
+            "a": "reloaded",
+            "b": "reloaded",
+            "c": "refused",
+            "silent": "no answer",
+        }
+        assert "nonsense" in str(answers["c"]["problems"])
+        assert "more" in running["b"].gateway.compiled.plans
+        assert silent.gateway.compiled.plans.keys() == {"work"}
+
+
+def test_cancel_reaches_its_node_while_a_transaction_holds_back_the_stream(
+    node: Make, url: str
+) -> None:
+    site = node("a")
+    gate = site.gate()
+    site.plugin("work", gate.script() + OK)
+    with site.running() as a, node("b").opened() as b, psycopg.connect(url) as foreign:
+        id = a.put("work")
+        gate.arrived()
+        # An id of its own, as any transaction that writes: the stream ends before it.
+        foreign.execute("SELECT pg_current_xact_id()")
+        assert cancel(b.gateway, id) is JobStatus.RUNNING
+        assert a.job(id)["status"] == "dead"

@@ -158,6 +158,7 @@ def use_nodes(api: ApiHarness) -> None:
 
     api.gateway.ledger.write(work)
     act(api, "/node/gone/forget")
+    act(api, "/nodes/reload")
 
 
 def use_authoring(api: ApiHarness) -> None:

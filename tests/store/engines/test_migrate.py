@@ -14,6 +14,8 @@ import psycopg
 import pytest
 
 from ductile.errors import LedgerError
+from ductile.store import boots
+from ductile.store.engines import migrate as migrations
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.migrate import Migration, load_migrations, migrate
 from ductile.store.engines.pg_schema import PostgresSchema
@@ -21,6 +23,8 @@ from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.queries import load_queries
 from ductile.store.engines.sqlite import SqliteLedger, connect
 from ductile.store.engines.sqlite_schema import SqliteSchema
+from tests.conftest import FakeClock
+from tests.postgres import Server
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT
 
@@ -348,4 +352,89 @@ def test_facts_keep_their_ids_and_become_final(tmp_path: Path) -> None:
 
 def test_every_migration_file_has_a_valid_name() -> None:
     names = [f.name for f in files("ductile.store").joinpath("migrations").iterdir()]
-    assert [n for n in names if not re.fullmatch(r"\d{4}_[a-z]+\.sql|__pycache__", n)] == []
+    assert [
+        n for n in names if not re.fullmatch(r"\d{4}_(contract_)?[a-z]+\.sql|__pycache__", n)
+    ] == []
+
+
+REMOVES = re.compile(
+    r"\b(DROP|RENAME|ALTER COLUMN|SET NOT NULL)\b|ADD COLUMN(?!.*DEFAULT).*NOT NULL", re.IGNORECASE
+)
+
+
+def test_migration_that_removes_something_says_so_in_its_name() -> None:
+    """Running nodes of the version before cannot live with it, so that it must wait for them."""
+    for migration in load_migrations("postgres"):
+        if migration.number >= 25 and not migration.is_contract:
+            assert not any(map(REMOVES.search, migration.statements)), migration.name
+
+
+CONTRACT = Migration(9998, "contract_x", "x", ("DROP INDEX notices_requests",))
+LATER = Migration(9999, "later", "y", ("CREATE TABLE later (id INTEGER)",))
+
+
+@pytest.fixture
+def postgres_ledger(ledger: Ledger) -> PostgresLedger:
+    if not isinstance(ledger, PostgresLedger):
+        pytest.skip("about PostgreSQL")
+    return ledger
+
+
+@pytest.fixture
+def pending(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> list[Migration]:
+    """Migrations that this version ships besides its own."""
+    postgres.database()  # The template of all databases is made without them.
+    pending = [CONTRACT]
+    known = load_migrations("postgres")
+    monkeypatch.setattr(migrations, "load_migrations", lambda _engine: [*known, *pending])
+    return pending
+
+
+def begin_older_boot(ledger: Ledger) -> None:
+    """A node that lives, and whose version does not know the migration."""
+    ledger.claim_boot("older")
+    now = FakeClock().now()
+    ledger.write(lambda tx: boots.begin_boot(tx, id="older", pid=1, version="0.0.9", now=now))
+
+
+def is_applied(ledger: Ledger, migration: Migration) -> bool:
+    rows = query(ledger, "SELECT number FROM schema_migrations")
+    return (migration.number,) in rows
+
+
+def test_contract_waits_until_no_older_node_lives(
+    postgres_ledger: PostgresLedger, open_ledger: Open, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("pending")
+    begin_older_boot(postgres_ledger)
+    newer = open_ledger()
+    assert newer.waiting_migration == (
+        "migration 9998 (contract_x) waits until no node of an older version runs: "
+        "older (0.0.9, schema unknown)"
+    )
+    newer.migrate()
+    assert not is_applied(newer, CONTRACT)
+    postgres_ledger.close()
+    newer.migrate()
+    assert newer.waiting_migration is None
+    assert is_applied(newer, CONTRACT)
+
+
+def test_version_that_needs_more_than_a_waiting_contract_does_not_start(
+    postgres_ledger: PostgresLedger, open_ledger: Open, request: pytest.FixtureRequest
+) -> None:
+    begin_older_boot(postgres_ledger)
+    request.getfixturevalue("pending").append(LATER)
+    with pytest.raises(LedgerError, match=r"waits until no node .*; stop them or upgrade"):
+        open_ledger()
+    assert not is_applied(postgres_ledger, LATER)
+
+
+@pytest.mark.usefixtures("pending")
+def test_new_ledger_has_every_contract(postgres: Server) -> None:
+    ledger = PostgresLedger(postgres.database(empty=True))
+    ledger.start()
+    try:
+        assert is_applied(ledger, CONTRACT)
+    finally:
+        ledger.close()

@@ -54,6 +54,13 @@ class Pauses:
     system: Pause | None = None
     plugins: Mapping[str, Pause] = field(default_factory=dict)
     pipelines: Mapping[str, Pause] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
+    """Pipelines that only other nodes know: this node starts none of their jobs."""
+
+    @property
+    def held_pipelines(self) -> frozenset[str]:
+        """The pipelines whose jobs this node does not start."""
+        return self.unknown.union(self.pipelines)
 
     def holding(self, plugin: str, pipeline: str | None) -> Pause | None:
         """The pause that keeps a job of this plugin and pipeline queued; the widest first."""

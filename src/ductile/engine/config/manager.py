@@ -10,6 +10,7 @@ from datetime import datetime
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, Entropy
 from ductile.config import Loaded, load
+from ductile.config.load import hash_shared_settings
 from ductile.config.redact import fingerprint_secrets, redact_problems, redact_settings
 from ductile.engine.config import plugin_init
 from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig, build
@@ -163,6 +164,8 @@ class ConfigManager:
             held=compiled.held(),
             serial=compiled.serial_schedules,
             known=compiled.known() if shared else compiled.claimable(),
+            pipelines=compiled.tx_config.router.pipelines.keys(),
+            config_hash=hash_shared_settings(compiled.settings) if shared else "",
             shared=shared,
             tx_config=compiled.tx_config,
         )

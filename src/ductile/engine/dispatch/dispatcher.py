@@ -89,6 +89,11 @@ class WorkSignal:
         with self._lock:
             self._wake()
 
+    @property
+    def pending(self) -> int:
+        """How many notified jobs the dispatcher has not tried to claim yet."""
+        return self._ready
+
     def take(self, limit: int) -> int:
         """Take up to `limit` notifications, and return how many."""
         with self._lock:

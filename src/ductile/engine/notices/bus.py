@@ -1,4 +1,4 @@
-"""The notice bus: a ring of recent notices, subscribers, and callbacks by job or instance id."""
+"""The notice bus: a ring of recent notices, followers, and callbacks by job or instance id."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class NoticeBus:
         self._on_end: dict[str, list[Callable[[], None]]] = {}
         self._commit_watchers: list[Callable[[list[StoredNotice]], None]] = []
         self._followers: list[tuple[Callable[[], None], Callable[[], bool]]] = []
-        self._subscribers: dict[str, Callable[[StoredNotice], None]] = {}
+        self.on_followed: Callable[[], None] = lambda: None
+        """Called when a follower or a waiting caller comes; must not block."""
 
     def start(self, floor: Position) -> None:
         """Set the position of the stream before anything is appended."""
@@ -55,13 +56,6 @@ class NoticeBus:
                 self._floor = passed.position
         self._call_on_end(notices)
         self._call_followers()
-        self.deliver(notices)
-
-    def deliver(self, notices: list[StoredNotice]) -> None:
-        """Pass notices to the subscribers of their types only."""
-        for notice in notices:
-            if subscriber := self._subscribers.get(notice.type):
-                subscriber(notice)
 
     @property
     def is_followed(self) -> bool:
@@ -109,10 +103,6 @@ class NoticeBus:
         """Call `follower` when the stream has new notices; `is_active`: whether it reads them."""
         self._followers.append((follower, is_active))
 
-    def subscribe(self, type: str, subscriber: Callable[[StoredNotice], None]) -> None:
-        """Call `subscriber` with each notice of this type in the stream."""
-        self._subscribers[type] = subscriber
-
     def read_since(self, position: Position) -> list[StoredNotice] | None:
         """The notices after `position`; None if the ring no longer contains all of them."""
         with self._lock:
@@ -126,6 +116,7 @@ class NoticeBus:
         """Call `callback` once, when the job ends. Register first, then read the ledger."""
         with self._lock:
             self._on_end.setdefault(job_id, []).append(callback)
+        self.on_followed()
 
     def remove_on_end(self, job_id: str, callback: Callable[[], None]) -> None:
         with self._lock:

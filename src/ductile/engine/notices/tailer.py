@@ -1,13 +1,12 @@
 """Reads the notice stream that several nodes write: one reader per node, in the same order.
 
-While nothing on this node follows the stream, only requests to cancel jobs are read: the cost does
-not depend on the number of nodes and jobs.
+While nothing on this node follows the stream, no notice is read: the cost does not depend on the
+number of nodes and jobs.
 """
 
 from __future__ import annotations
 
 from ductile._fast_dataclass import dataclass
-from ductile.clock import Clock
 from ductile.core.jobs.limits import PAGE_BYTES, fitting
 from ductile.engine.notices.bus import NoticeBus
 from ductile.log import logger
@@ -16,15 +15,6 @@ from ductile.store.engines.api import Ledger, Position, StoredNotice, Tx
 
 BATCH = 1000
 """Notices per read; fewer if they are larger than a page."""
-QUIET_INTERVAL = 0.1
-"""Seconds between two reads while nothing follows the stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Requests:
-    found: list[StoredNotice]
-    last: Position
-    held: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +28,8 @@ class _NoticePage:
 class NoticeTailer:
     """Appends new notices to the bus."""
 
-    def __init__(
-        self, ledger: Ledger, notice_bus: NoticeBus, start: Position, clock: Clock
-    ) -> None:
+    def __init__(self, ledger: Ledger, notice_bus: NoticeBus, start: Position) -> None:
         self._ledger, self._notice_bus, self._position = ledger, notice_bus, start
-        self._clock = clock
-        self._quiet_until = clock.monotonic()
         self._log = logger("tail")
 
     def read_new(self) -> bool:
@@ -54,20 +40,14 @@ class NoticeTailer:
         try:
             if self._notice_bus.is_followed:
                 return self._read_all()
-            now = self._clock.monotonic()
-            if now < self._quiet_until:
-                return True
-            self._quiet_until = now + QUIET_INTERVAL
-            requests = self._ledger.read(self._read_requests)
-            if not self._notice_bus.skip_to(requests.last):
+            last = max(self._ledger.read(notices.last_position), self._position)
+            if not self._notice_bus.skip_to(last):
                 # It is followed since then, by one that may have read the ledger before this read.
                 return self._read_all()
-            self._position = requests.last
-            self._notice_bus.deliver(requests.found)
-            return requests.held
+            self._position = last
         except Exception as error:  # noqa: BLE001 - the next call may succeed, and misses nothing
             self._log.crash("notice stream cannot be read", error)
-            return False
+        return False
 
     def _read_all(self) -> bool:
         while True:
@@ -77,13 +57,6 @@ class NoticeTailer:
                 self._notice_bus.append(page.found)
             if page.is_last:
                 return page.held
-
-    def _read_requests(self, tx: Tx) -> _Requests:
-        found = notices.list_cancel_requests_after(tx, self._position, BATCH)
-        last = notices.last_position(tx)
-        if len(found) == BATCH:
-            return _Requests(found, found[-1].position, held=True)
-        return _Requests(found, max(last, self._position), notices.has_held_back(tx))
 
     def _read_page(self, tx: Tx) -> _NoticePage:
         place = {"xact": self._position.xact, "after": self._position.id}

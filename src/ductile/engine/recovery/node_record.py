@@ -15,6 +15,7 @@ from ductile.engine.workspaces import read_marker
 from ductile.errors import LedgerError
 from ductile.store import nodes
 from ductile.store.engines.api import Ledger, Tx
+from ductile.store.engines.migrate import load_migrations
 from ductile.store.nodes import NodeRecord
 
 SUFFIX = 4
@@ -70,6 +71,9 @@ def make_registration(
     `workspaces` is the id of the shared directory that the node sees.
     """
 
+    engine = "sqlite" if is_only_node else "postgres"
+    schema_version = load_migrations(engine)[-1].number
+
     def register(tx: Tx, compiled: CompiledConfig) -> None:
         settings = compiled.settings
         record = NodeRecord(
@@ -81,6 +85,7 @@ def make_registration(
             plugins=compiled.known() | compiled.held(),
             pipelines=compiled.tx_config.router.pipelines.keys(),
             workers=settings.service.max_workers,
+            schema_version=schema_version,
             workspaces=workspaces,
         )
         nodes.register(tx, record, is_only_node=is_only_node)

@@ -13,7 +13,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import JobStatus
-from ductile.store import waits
+from ductile.store import nodes, waits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import close
 from ductile.store.waits import WaitRow
@@ -28,14 +28,16 @@ class WaitTimer:
     """A loop calls `tick`."""
 
     def __init__(
-        self, ledger: Ledger, compiled: Callable[[], CompiledConfig], entropy: Entropy
+        self, ledger: Ledger, boot: str, compiled: Callable[[], CompiledConfig], entropy: Entropy
     ) -> None:
-        self._ledger, self._compiled, self._entropy = ledger, compiled, entropy
+        self._ledger, self._boot = ledger, boot
+        self._compiled, self._entropy = compiled, entropy
         self._log = logger("waits")
 
     def tick(self, now: datetime) -> float:
         """End the due waits; returns the seconds until the next one is due."""
-        due = self._ledger.read(partial(waits.list_due, now=now, limit=BATCH))
+        foreign = self._list_foreign_pipelines()
+        due = self._ledger.read(partial(waits.list_due, now=now, limit=BATCH, foreign=foreign))
         for row in due:
             # One transaction each: the steps that follow may be many.
             base_id = self._entropy.uuid()
@@ -46,13 +48,22 @@ class WaitTimer:
                 self._log.info("wait ended by time", **fields, kind=row.kind, status=status.value)
         if len(due) == BATCH:
             return 0.0
-        next_due = self._ledger.read(waits.next_due_at)
+        next_due = self._ledger.read(partial(waits.next_due_at, foreign=foreign))
         if next_due is None:
             return LONGEST_SLEEP
         return min(max((next_due - now).total_seconds(), 0.0), LONGEST_SLEEP)
 
+    def _list_foreign_pipelines(self) -> frozenset[str]:
+        """The pipelines that only other nodes know."""
+        if self._ledger.engine == "sqlite":
+            return frozenset()
+        others = self._ledger.read(partial(nodes.list_pipelines_of_others, boot=self._boot))
+        return frozenset(others.difference(self._compiled().tx_config.router.pipelines))
+
     def _end(self, tx: Tx, row: WaitRow, now: datetime, base_id: str) -> JobStatus | None:
         end = WaitEnd(time_is_up(row.kind), now)
+        if row.decided is not None:
+            end = waits.decode_end(row.decided)
         status = close.end_wait(tx, row, end, self._compiled().tx_config, Ids(base_id), now)
         if status is None:
             # Usually another end came first. A wait without its job would be due again and again.

@@ -28,6 +28,7 @@ class Subscribers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending = False
         self._changed = asyncio.Event()
+        self._notice_bus = notice_bus
         notice_bus.follow(self._on_append, lambda: self.count > 0)
 
     @property
@@ -40,6 +41,7 @@ class Subscribers:
             raise TooManySubscribers("the gateway is stopping")
         self.limit.enter(principal)
         self._loop = asyncio.get_running_loop()
+        self._notice_bus.on_followed()
 
     def leave(self, principal: Principal) -> None:
         self.limit.leave(principal)

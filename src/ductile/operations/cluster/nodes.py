@@ -20,7 +20,8 @@ def report_nodes(services: Services) -> dict[str, Any]:
             # A node that answers lives; alone on SQLite it does not renew its row.
             row["seen_at"], row["seconds_since_seen"] = to_text(services.clock.now()), 0.0
         row["state"] = find_state(row)
-    return {"node": services.node, "nodes": rows}
+    waiting = services.ledger.waiting_migration
+    return {"node": services.node, "nodes": rows, "waiting_migration": waiting}
 
 
 def change_drain(services: Services, name: str, *, drained: bool, dry: bool) -> dict[str, Any]:

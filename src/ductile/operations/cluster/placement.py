@@ -37,5 +37,23 @@ def describe_other_nodes(
     return found
 
 
+def describe_pipelines(tx: Tx, unknown: Collection[str]) -> dict[str, str]:
+    """Why steps of pipelines that this node does not know wait; none if no other node knows one."""
+    rows = nodes.list_nodes(tx) if unknown else []
+    found: dict[str, str] = {}
+    for pipeline in unknown:
+        having = [row for row in rows if pipeline in row["pipelines"]]
+        if living := [row["name"] for row in having if is_living(row)]:
+            found[pipeline] = f"only {_join(living)} {_verb(living)} pipeline {pipeline}"
+        elif having:
+            last = ", ".join(f"{row['name']} is {find_state(row)}" for row in having)
+            found[pipeline] = f"no living node has pipeline {pipeline}: {last}"
+    return found
+
+
+def _verb(names: list[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
 def _join(names: list[str]) -> str:
     return f"node {names[0]}" if len(names) == 1 else f"nodes {', '.join(names)}"

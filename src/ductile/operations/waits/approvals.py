@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ductile._fast_dataclass import dataclass
-from ductile.clock import Ids, from_text
+from ductile.clock import Ids, from_text, to_text
 from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.parse import WaitKind
 from ductile.engine.services import Services
@@ -106,8 +106,12 @@ class ApprovalDecision:
 
 def refuse_ended(row: WaitRow) -> None:
     """Raise `Refused` for an approval that nobody can decide any more."""
-    if row.status == WaitStatus.WAITING:
+    if row.status == WaitStatus.WAITING and row.decided is None:
         return
+    if row.decided is not None and row.status == WaitStatus.WAITING:
+        end = waits.decode_end(row.decided)
+        by = f" by {end.by}" if end.by else ""
+        raise Refused(f"approval {row.id} was {end.status}{by} at {to_text(end.at)}")
     by = f" by {row.ended_by}" if row.ended_by else ""
     raise Refused(f"approval {row.id} was {row.status}{by} at {row.ended_at}")
 

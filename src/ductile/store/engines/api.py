@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -85,6 +86,8 @@ class Effects:
     """Whether any number of queued jobs may have become ready."""
     waits: int = 0
     """Waits that began and that a time ends."""
+    requests: int = 0
+    """Requests to nodes."""
     opens_at: datetime | None = None
     """When the first job may start that a rate limit or a closed limit key holds."""
     drops: list[DedupeDrop] = field(default_factory=list)
@@ -93,7 +96,7 @@ class Effects:
     def __bool__(self) -> bool:
         """Whether there is anything to report."""
         counts = self.ready or self.relays or self.deliveries or self.waits
-        counts = counts or self.pauses or self.ready_any
+        counts = counts or self.pauses or self.ready_any or self.requests
         times = self.retry_at is not None or self.opens_at is not None
         return bool(counts or self.drops or self.notices) or times
 
@@ -104,6 +107,7 @@ class Effects:
         self.pauses += other.pauses
         self.ready_any = self.ready_any or other.ready_any
         self.waits += other.waits
+        self.requests += other.requests
         if other.retry_at is not None:
             self.add_retry(other.retry_at)
         if other.opens_at is not None:
@@ -171,8 +175,38 @@ Done = Callable[[T | None, BaseException | None], None]
 Listener = Callable[[Effects], None]
 
 
+class NodeNews(StrEnum):
+    """What nodes tell each other; one wake-up may have several."""
+
+    NOTICES = "n"
+    READY = "r"
+    """Jobs that the sender cannot start now."""
+    REQUESTS = "q"
+    """Requests to nodes."""
+    FOLLOWS = "f"
+    """The sender follows the stream of notices."""
+
+
+class NewsReader(Protocol):
+    """The part of a node that other nodes wake, in a thread of the ledger."""
+
+    def is_followed(self) -> bool:
+        """Whether the stream of notices is of use here."""
+
+    def read_notices(self) -> bool:
+        """Read new notices; returns whether it wants to be called again soon."""
+
+    def on_ready(self) -> None:
+        """Another node has jobs that it cannot start now."""
+
+    def on_requests(self) -> None:
+        """There are requests to nodes."""
+
+
 class Ledger(Protocol):
     engine: str
+    waiting_migration: str | None
+    """The migration that is not applied yet, and the older nodes that it waits for."""
     batch_size: int
     """How many settlements, and claims, one transaction should have at most."""
 
@@ -198,15 +232,23 @@ class Ledger(Protocol):
         """Call `listener` after each commit that had effects.
 
         The calls are in the order of the commits if only this process writes; see
-        `watch_notices`.
+        `watch_nodes`.
         """
 
-    def watch_notices(self, look: Callable[[], bool]) -> bool:
-        """Call `look`, in a thread of the ledger, when another process may have posted notices.
+    def migrate(self) -> None:
+        """Apply the migrations that waited for older nodes, if those have ended."""
 
-        `look` returns whether it wants to be called again soon. Returns False if only this
-        process writes: then `listen` reports every notice in order.
+    def watch_nodes(self, reader: NewsReader) -> bool:
+        """Call `reader`, in a thread of the ledger, when another process may have news.
+
+        Returns False if only this process writes: then `listen` reports every notice in order.
         """
+
+    def tell_nodes(self, news: NodeNews) -> None:
+        """Wake the other nodes soon."""
+
+    def follow_notices(self) -> None:
+        """Have the other nodes wake this one for notices, as long as its reader is followed."""
 
     def claim_boot(self, boot: str) -> None:
         """Hold this boot id for as long as the ledger is open."""

@@ -1,10 +1,15 @@
-"""Numbered, checksummed migrations in one transaction; SQLite makes a backup first."""
+"""Numbered, checksummed migrations in one transaction; SQLite makes a backup first.
+
+A migration only adds to the schema, so that running nodes of the version before it continue
+(expand). One that older versions cannot live with says so by its name, `contract_...`: it waits
+until no node lives that does not know it. The version that ships it runs with and without it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Protocol
 
@@ -19,12 +24,20 @@ HISTORY_DDL = (
 )
 
 
+CONTRACT = "contract_"
+"""Begins the name of a migration that nodes of older versions cannot live with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Migration:
     number: int
     name: str
     checksum: str
     statements: tuple[str, ...]
+
+    @property
+    def is_contract(self) -> bool:
+        return self.name.startswith(CONTRACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,9 @@ class Schema(Protocol):
 
     def before(self, migration: Migration) -> None:
         """Called before the first migration of a ledger that has data."""
+
+    def list_older_nodes(self, number: int) -> list[str]:
+        """Living nodes that do not know this migration, each with its version."""
 
     def apply(self, pending: Sequence[Migration]) -> None:
         """Run and record them in one transaction."""
@@ -96,12 +112,51 @@ def compare_history(applied: Mapping[int, str], engine: str) -> History:
     return history
 
 
-def migrate(schema: Schema) -> list[Migration]:
-    """Apply the pending migrations; refuse a ledger that a newer version has written."""
+def migrate(
+    schema: Schema, keep: Callable[[WaitingMigration | None], None] | None = None
+) -> list[Migration]:
+    """Apply the pending migrations, and return them; refuse a ledger of a newer version.
+
+    `keep` receives the first migration that has to wait for older nodes, or None.
+    """
     history = compare_history(schema.applied(), schema.engine)
     history.check()
-    if history.pending:
+    pending, waiting = _split_waiting(schema, history)
+    if pending:
         if history.applied:
-            schema.before(history.pending[0])
-        schema.apply(history.pending)
-    return history.pending
+            schema.before(pending[0])
+        schema.apply(pending)
+    if keep is not None:
+        keep(waiting)
+    return pending
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingMigration:
+    migration: Migration
+    older_nodes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"migration {self.migration.number:04} ({self.migration.name}) waits until no node of "
+            f"an older version runs: {', '.join(self.older_nodes)}"
+        )
+
+
+def _split_waiting(
+    schema: Schema, history: History
+) -> tuple[list[Migration], WaitingMigration | None]:
+    """The migrations to apply now, and the first one that has to wait.
+
+    Raises `LedgerError` if this version needs a migration after one that has to wait.
+    """
+    for place, migration in enumerate(history.pending):
+        if not (migration.is_contract and history.applied):
+            continue
+        older = schema.list_older_nodes(migration.number)
+        if older:
+            waiting = WaitingMigration(migration, tuple(older))
+            if not all(later.is_contract for later in history.pending[place:]):
+                raise LedgerError(f"{waiting}; stop them or upgrade them first")
+            return history.pending[:place], waiting
+    return history.pending, None

@@ -1,21 +1,25 @@
-"""Wake-ups between the nodes of one PostgreSQL database: NOTIFY without data.
+"""Wake-ups between the nodes of one PostgreSQL database: NOTIFY with the kinds of news.
 
 A wake-up is sent after its commit, on a separate connection and at a limited rate, so that no
 transaction waits for the server's single notification queue. A node that receives one reads the
-tables; polling makes up for lost wake-ups.
+tables; polling makes up for lost wake-ups. Notices are announced only while a node follows the
+stream, which it repeats as long as it does.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import psycopg
 
+from ductile.store.engines.api import NewsReader, NodeNews
 from ductile.store.engines.pg_connection import abort_connection
 from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 
-_NOTIFY, _LISTEN = "NOTIFY ductile_notices", "LISTEN ductile_notices"
+_NOTIFY, _LISTEN = "SELECT pg_notify('ductile_nodes', %s)", "LISTEN ductile_nodes"
+_LETTERS = frozenset(news.value for news in NodeNews)
 SEND_INTERVAL = 0.02
 """Seconds between two wake-ups of one node."""
 LOOK_INTERVAL = 0.02
@@ -25,17 +29,24 @@ POLL = 1.0
 RECONNECT = 1.0
 ANSWER_TIMEOUT = 5.0
 """Seconds for one statement."""
+FOLLOW_SECONDS = 10.0
+"""For how long a node that follows the stream is sent wake-ups."""
+FOLLOW_AGAIN = 4.0
+"""Seconds after which it says again that it follows."""
 
 
 class PgNotifier:
-    """Wakes the other nodes, and calls `look` when they wake this one.
+    """Wakes the other nodes, and calls `reader` when they wake this one."""
 
-    `look` returns whether it wants to be called again soon.
-    """
-
-    def __init__(self, url: str, look: Callable[[], bool], deadlines: ConnectionDeadlines) -> None:
-        self._url, self._look, self._deadlines = url, look, deadlines
+    def __init__(self, url: str, reader: NewsReader, deadlines: ConnectionDeadlines) -> None:
+        self._url, self._reader, self._deadlines = url, reader, deadlines
         self._posted, self._ended = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+        self._news: set[NodeNews] = set()
+        self._followed_until = 0.0
+        """Until when another node wants to know of notices."""
+        self._said_at = -FOLLOW_SECONDS
+        self._sender_pid = 0
         self._connections: list[psycopg.Connection] = []
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=name, daemon=True)
@@ -46,22 +57,41 @@ class PgNotifier:
         for thread in self._threads:
             thread.start()
 
-    def post(self) -> None:
-        """Wake the other nodes: a commit has written notices."""
+    def post_notices(self) -> None:
+        """A commit has written notices: wake the nodes that follow them, this one too."""
+        if self._reader.is_followed():
+            self.follow()
+            self.post(NodeNews.NOTICES)
+        elif time.monotonic() < self._followed_until:
+            self.post(NodeNews.NOTICES)
+
+    def post(self, news: NodeNews) -> None:
+        """Wake the other nodes."""
+        with self._lock:
+            self._news.add(news)
         self._posted.set()
+
+    def follow(self) -> None:
+        """Have the other nodes send wake-ups for notices, if this one follows the stream."""
+        now = time.monotonic()
+        if now - self._said_at > FOLLOW_AGAIN and self._reader.is_followed():
+            self._said_at = now
+            self.post(NodeNews.FOLLOWS)
 
     def abort(self) -> None:
         """End without waiting for a server that does not answer."""
-        self._ended.set()
-        self._posted.set()
+        self._end()
         for connection in list(self._connections):
             abort_connection(connection)
 
     def stop(self) -> None:
-        self._ended.set()
-        self._posted.set()
+        self._end()
         for thread in self._threads:
             thread.join()
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._posted.set()
 
     def _run(self, loop: Callable[[psycopg.Connection], None]) -> None:
         """Run `loop` on a connection, and on a new one whenever the server drops it."""
@@ -78,21 +108,55 @@ class PgNotifier:
                 self._ended.wait(RECONNECT)
 
     def _send(self, connection: psycopg.Connection) -> None:
+        self._sender_pid = connection.info.backend_pid
         while not self._ended.is_set():
             self._posted.wait()
             self._posted.clear()
-            with self._deadlines.limit(connection, ANSWER_TIMEOUT):
-                connection.execute(_NOTIFY)
+            self._notify(connection)
             self._ended.wait(SEND_INTERVAL)
         # Wakes this node's own receiving thread, so that it ends.
-        with self._deadlines.limit(connection, ANSWER_TIMEOUT):
-            connection.execute(_NOTIFY)
+        self._notify(connection)
+
+    def _notify(self, connection: psycopg.Connection) -> None:
+        with self._lock:
+            news, self._news = self._news, set()
+        try:
+            with self._deadlines.limit(connection, ANSWER_TIMEOUT):
+                connection.execute(_NOTIFY, ("".join(sorted(news)),))
+        except psycopg.Error:
+            with self._lock:
+                self._news |= news
+            self._posted.set()
+            raise
 
     def _receive(self, connection: psycopg.Connection) -> None:
         with self._deadlines.limit(connection, ANSWER_TIMEOUT):
             connection.execute(_LISTEN)
+        # Whatever was sent without this connection was missed.
+        news, look_at = set(NodeNews), 0.0
         while not self._ended.is_set():
-            wait = SHORT_POLL if self._look() else POLL
-            self._ended.wait(LOOK_INTERVAL)
-            for _ in connection.notifies(timeout=wait, stop_after=1):
-                pass
+            self._tell(news)
+            now = time.monotonic()
+            has_notices = NodeNews.NOTICES in news and self._reader.is_followed()
+            if has_notices or now >= look_at:
+                self.follow()
+                look_at = now + (SHORT_POLL if self._reader.read_notices() else POLL)
+            if has_notices:
+                self._ended.wait(LOOK_INTERVAL)
+            news = self._wait_for_news(connection, max(0.0, look_at - time.monotonic()))
+
+    def _wait_for_news(self, connection: psycopg.Connection, seconds: float) -> set[NodeNews]:
+        return {
+            NodeNews(letter)
+            for notify in connection.notifies(timeout=seconds, stop_after=1)
+            for letter in notify.payload
+            if letter in _LETTERS and (letter == NodeNews.NOTICES or notify.pid != self._sender_pid)
+        }
+
+    def _tell(self, news: set[NodeNews]) -> None:
+        if NodeNews.FOLLOWS in news:
+            self._followed_until = time.monotonic() + FOLLOW_SECONDS
+        if NodeNews.READY in news:
+            self._reader.on_ready()
+        if NodeNews.REQUESTS in news:
+            self._reader.on_requests()

@@ -8,6 +8,14 @@ import psycopg
 
 from ductile.store.engines.api import Row
 from ductile.store.engines.migrate import HISTORY, HISTORY_DDL, Migration
+from ductile.store.engines.pg_tx import lock_key
+
+_OPEN_BOOTS = """
+SELECT boots.id, boots.node, boots.version, nodes.schema_version
+FROM boots LEFT JOIN nodes ON nodes.boot = boots.id WHERE boots.ended_at IS NULL
+ORDER BY boots.node
+"""
+_IS_FREE = "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))"
 
 
 class PostgresSchema:
@@ -26,6 +34,19 @@ class PostgresSchema:
 
     def before(self, migration: Migration) -> None:
         """Does nothing: the server has backups of its own, and a failed migration rolls back."""
+
+    def list_older_nodes(self, number: int) -> list[str]:
+        """A node lives while a session holds the lock of its boot."""
+        found = []
+        for boot, name, version, known in self._connection.execute(_OPEN_BOOTS).fetchall():
+            if known is not None and known >= number:
+                continue
+            key = {"key": lock_key("boot", boot)}
+            row = self._connection.execute(_IS_FREE, key).fetchone()
+            if not (row and row[0]):
+                found.append(f"{name or boot} ({version}, schema {known or 'unknown'})")
+        self._connection.rollback()
+        return found
 
     def apply(self, pending: Sequence[Migration]) -> None:
         with self._connection.transaction():

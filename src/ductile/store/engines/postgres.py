@@ -19,8 +19,18 @@ from psycopg import errors
 
 from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
-from ductile.store.engines.api import Done, Effects, Listener, Row, StoredNotice, Tx, Work
-from ductile.store.engines.migrate import migrate
+from ductile.store.engines.api import (
+    Done,
+    Effects,
+    Listener,
+    NewsReader,
+    NodeNews,
+    Row,
+    StoredNotice,
+    Tx,
+    Work,
+)
+from ductile.store.engines.migrate import WaitingMigration, migrate
 from ductile.store.engines.open import name_application
 from ductile.store.engines.pg_boot_lock import BootLock
 from ductile.store.engines.pg_connection import (
@@ -114,6 +124,7 @@ class PostgresLedger:
         self._announcing = threading.Lock()
         self._boots = BootLock(self._address, self._pool, _boot_key, self._deadlines)
         self._commits = 0
+        self.waiting_migration: str | None = None
         self._closed = False
         self._is_aborted = False
         self._notifier: PgNotifier | None = None
@@ -127,11 +138,19 @@ class PostgresLedger:
             raise LedgerError(f"the database cannot be reached: {why}") from error
         if not self._read_only:
             self._refuse_transaction_pooler()
+            self.migrate()
             with self._pool.connection() as connection:
-                migrate(PostgresSchema(connection))
                 connection.execute(RESET_RESTORED_POSITIONS)
             self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
             self._writer.start()
+
+    def migrate(self) -> None:
+        """Apply the pending migrations, except those that wait for older nodes to end."""
+        with self._pool.connection() as connection:
+            migrate(PostgresSchema(connection), self._keep_waiting)
+
+    def _keep_waiting(self, waiting: WaitingMigration | None) -> None:
+        self.waiting_migration = None if waiting is None else str(waiting)
 
     def _refuse_transaction_pooler(self) -> None:
         """Raise `LedgerError` if sessions do not persist: no lock would prove that a node lives."""
@@ -231,7 +250,9 @@ class PostgresLedger:
         with self._announcing:
             notify_listeners(effects, self._listeners)
         if effects.notices and self._notifier is not None:
-            self._notifier.post()
+            self._notifier.post_notices()
+        if effects.requests:
+            self.tell_nodes(NodeNews.REQUESTS)
 
     def write_batch(self, works: Sequence[tuple[Work[T], Done[T]]]) -> None:
         """Run them in parallel, because each of them waits for the network.
@@ -323,10 +344,18 @@ class PostgresLedger:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def watch_notices(self, look: Callable[[], bool]) -> bool:
-        self._notifier = PgNotifier(self._address, look, self._deadlines)
+    def watch_nodes(self, reader: NewsReader) -> bool:
+        self._notifier = PgNotifier(self._address, reader, self._deadlines)
         self._notifier.start()
         return True
+
+    def tell_nodes(self, news: NodeNews) -> None:
+        if self._notifier is not None:
+            self._notifier.post(news)
+
+    def follow_notices(self) -> None:
+        if self._notifier is not None:
+            self._notifier.follow()
 
     def claim_boot(self, boot: str) -> None:
         self._boots.claim(boot)

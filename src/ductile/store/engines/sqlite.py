@@ -20,7 +20,17 @@ from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store.backup import copy
 from ductile.store.engines import queries
-from ductile.store.engines.api import Done, Effects, Listener, Row, StoredNotice, Tx, Work
+from ductile.store.engines.api import (
+    Done,
+    Effects,
+    Listener,
+    NewsReader,
+    NodeNews,
+    Row,
+    StoredNotice,
+    Tx,
+    Work,
+)
 from ductile.store.engines.migrate import migrate
 from ductile.store.engines.sqlite_errors import is_damage, translate_error, translating_errors
 from ductile.store.engines.sqlite_file import OpenFiles, check_access, refuse_lost_database
@@ -137,6 +147,7 @@ class SqliteLedger:
     """Owns the file: the caller holds the instance lock, or opens it `read_only`."""
 
     engine = "sqlite"
+    waiting_migration: str | None = None
     batch_size = 64
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -224,9 +235,18 @@ class SqliteLedger:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def watch_notices(self, look: Callable[[], bool]) -> bool:  # noqa: ARG002
+    def watch_nodes(self, reader: NewsReader) -> bool:  # noqa: ARG002
         """The owner of the file holds the instance lock: no other process writes."""
         return False
+
+    def migrate(self) -> None:
+        """Does nothing: no migration waits for other nodes."""
+
+    def tell_nodes(self, news: NodeNews) -> None:
+        """Does nothing: there is no other node."""
+
+    def follow_notices(self) -> None:
+        """Does nothing: every notice is of this process."""
 
     def write_as_boot(self, work: Work[T]) -> T:
         return self.write(work)

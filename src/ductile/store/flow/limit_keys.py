@@ -139,6 +139,8 @@ class _Search:
         if pause is not None:
             set_aside.hold_until(tx, gate, row, pause.until)
             return False, False
+        if row.pipeline in self._pauses.unknown:
+            return True, False  # Other nodes start its jobs.
         # The command is not known yet; `init` jobs are never set aside.
         if gate.is_full(row.limit_key, ""):
             has_ended = _end_set_aside(tx, gate, values, self._tx_config)

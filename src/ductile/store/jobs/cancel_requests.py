@@ -1,29 +1,17 @@
-"""Requests to cancel a job of another node: notices, which every node reads."""
+"""Requests to cancel a job that another node may run."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-import orjson
-
-from ductile._fast_dataclass import dataclass
+from ductile.clock import to_text
 from ductile.model import Cancellation, Job, Notice
-from ductile.store import notices
-from ductile.store.engines.api import StoredNotice, Tx
+from ductile.store import nodes, notices
+from ductile.store.engines.api import Tx
+from ductile.store.nodes import NodeRequest, RequestKind
 
 REQUESTED = "job.cancel_requested"
-_REASONS = {
-    why.value: why
-    for why in (Cancellation.OPERATOR, Cancellation.SUPERSEDED, Cancellation.DISPLACED)
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CancelRequest:
-    job_id: str
-    owner: str
-    """The boot that ran the job when the request was made."""
-    why: Cancellation
+"""The notice, which nodes of versions without `node_requests` read as the request."""
 
 
 def request_cancel(tx: Tx, job: Job, why: Cancellation, now: datetime) -> None:
@@ -37,12 +25,7 @@ def request_cancel(tx: Tx, job: Job, why: Cancellation, now: datetime) -> None:
         "reason": why.value,
     }
     notices.post(tx, Notice("jobs", REQUESTED, fields), now, job_id=job.id, plugin=job.plugin)
-
-
-def parse_cancel_request(notice: StoredNotice) -> CancelRequest | None:
-    """The request in a notice; None if the notice names no job, owner or known reason."""
-    fields = orjson.loads(notice.payload)
-    why, owner = _REASONS.get(fields.get("reason")), fields.get("owner")
-    if why is None or notice.job_id is None or not isinstance(owner, str):
-        return None
-    return CancelRequest(notice.job_id, owner, why)
+    if job.owner is not None:
+        id = f"{job.id} {job.attempt} {job.owner}"
+        request = NodeRequest(id, job.owner, RequestKind.CANCEL, job.id, why.value)
+        nodes.add_request(tx, request, to_text(now))

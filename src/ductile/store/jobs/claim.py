@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
@@ -14,7 +14,7 @@ from ductile.clock import to_text
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.model import Job, Notice
-from ductile.store import notices
+from ductile.store import nodes, notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.flow.gate import Gate, count_start, list_closed_plugins
 from ductile.store.flow.limit_keys import find_startable
@@ -43,6 +43,10 @@ class ClaimPolicy:
     """Per plugin, the schedules whose runs wait for the run before them (`if_running: queue`)."""
     known: frozenset[str] | None = None
     """The plugins whose jobs may be claimed; None means all."""
+    pipelines: Collection[str] = ()
+    """The pipelines that this node knows: it claims no steps of others that another node knows."""
+    config_hash: str = ""
+    """Of the settings that all nodes have in common: with the same, nodes know the same."""
     shared: bool = False
     """Whether other nodes use the same ledger."""
     tx_config: TxConfig = field(default_factory=lambda: TxConfig(dedupe_ttl=0.0))
@@ -54,12 +58,12 @@ class ClaimPolicy:
 
     def first_ready_values(self, plugin: str, pauses: Pauses) -> dict[str, object]:
         """The values of the query for the oldest job of this plugin that may run."""
-        serial = self.serial.get(plugin)
+        serial, held = self.serial.get(plugin), pauses.held_pipelines
         return {
             "plugin": plugin,
             "init_only": int(plugin in self.init_only),
             "ids": orjson.dumps(list(serial)).decode() if serial else "[]",
-            "paused": orjson.dumps(list(pauses.pipelines)).decode() if pauses.pipelines else "[]",
+            "paused": orjson.dumps(list(held)).decode() if held else "[]",
         }
 
 
@@ -132,11 +136,14 @@ def _start_next(
 
 def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head], Pauses]:
     """The head of each plugin that has a job that may run now, in queue order; and the pauses."""
-    rows = tx.all("ready_heads")
+    rows = tx.all("ready_heads", config_hash=policy.config_hash)
     # The rows say whether there is a pause at all, so that a claim without one costs no query.
     pauses = load_pauses(tx, now) if rows and rows[0][4] else NO_PAUSES
     if pauses.system is not None:
         return [], pauses
+    if policy.shared and rows and rows[0][6]:
+        others = nodes.list_pipelines_of_others(tx, policy.owner)
+        pauses = replace(pauses, unknown=frozenset(others.difference(policy.pipelines)))
     closed = list_closed_plugins(tx) if rows and rows[0][5] else frozenset[str]()
     set_aside = {row[0] for row in rows if row[2] is None}
     limited = set_aside | policy.tx_config.limits.keys() | closed
@@ -145,9 +152,9 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
         if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in set_aside):
             continue
         held: int | None = 0
-        if pauses.pipelines:
+        if pauses.held_pipelines:
             is_free = _hold_plugin(tx, plugin, now)
-            held = set_held_aside(tx, plugin, pauses.pipelines) if is_free else None
+            held = set_held_aside(tx, plugin, pauses.held_pipelines) if is_free else None
         if held is None:
             continue
         cap = policy.caps.get(plugin)
@@ -223,9 +230,10 @@ def _list_run(
     A job that has no worker yet must have attempts left: if the gateway dies now, this one counts.
     """
     ids: list[tuple[int, str]] = []
+    held = pauses.held_pipelines
     rows = tx.all("consecutive_ready", plugin=plugin, before=following, limit=limit)
     for seq, id, pipeline, has_key, is_last_attempt in rows:
-        if has_key or pipeline in pauses.pipelines or (is_last_attempt and len(ids) >= workers):
+        if has_key or pipeline in held or (is_last_attempt and len(ids) >= workers):
             break
         ids.append((seq, id))
     return ids

@@ -35,7 +35,7 @@ from ductile.core.schedules.breaker import Result
 from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.end import settle_wait
 from ductile.model import Event, Job, JobStatus, Notice, RunStatus, SubmittedBy
-from ductile.store import breakers, notices, waits
+from ductile.store import breakers, nodes, notices, waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read, runs, scopes, spawn
 from ductile.store.jobs.scopes import ScopeRow
@@ -144,12 +144,21 @@ def end_wait(
 ) -> JobStatus | None:
     """End a wait and continue its chain; returns the new status of its job.
 
-    None if the wait has ended before: of several ends exactly one takes effect.
+    None if the wait has ended before: of several ends exactly one takes effect. A wait of a
+    pipeline that only other nodes know is left to them; its job is still queued.
     """
+    if _is_left_to_others(tx, row, tx_config):
+        return JobStatus.QUEUED if waits.hand_over(tx, row, end) else None
     closing = _Closing(tx, tx_config, ids, now)
     work = closing.end_wait(row, end)
     closing.run(work)
     return next((item.status for item in work if isinstance(item, JobEnd)), None)
+
+
+def _is_left_to_others(tx: Tx, row: WaitRow, tx_config: TxConfig) -> bool:
+    """Whether this configuration does not have the pipeline, and that of another node does."""
+    is_known = row.pipeline in tx_config.router.pipelines
+    return not is_known and row.pipeline in nodes.list_pipelines_of_others(tx, "")
 
 
 class _Closing:
@@ -219,7 +228,11 @@ class _Closing:
         """End the waits that this event matches."""
         work: list[_Work] = []
         for row in waits.match_event(self._tx, event):
-            work += self.end_wait(row, WaitEnd(WaitStatus.MATCHED, self._now, event=event))
+            end = WaitEnd(WaitStatus.MATCHED, self._now, event=event)
+            if _is_left_to_others(self._tx, row, self._tx_config):
+                waits.hand_over(self._tx, row, end)
+            else:
+                work += self.end_wait(row, end)
         return work
 
     def _follow_job_end(self, end: JobEnd) -> list[_Work]:

@@ -1,6 +1,7 @@
 -- name: ready_heads
 -- Each plugin with a ready job: the number of its running jobs, the position of its oldest ready
--- job, and whether that has a dedupe key; also whether anything at all is paused or closed. A
+-- job, and whether that has a dedupe key; also whether anything at all is paused or closed, and
+-- whether a node with another configuration is registered. A
 -- plugin with jobs set aside has a further row, without a position. A loose index scan, whose cost
 -- grows with the number of plugins, not of jobs. Not a join, for which PostgreSQL reads all of
 -- job_queue as long as it has no statistics.
@@ -33,7 +34,8 @@ SELECT ready.plugin,
           AND head.next_retry_at IS NULL AND head.set_aside = 0
         ORDER BY head.seq LIMIT 1),
        EXISTS (SELECT 1 FROM pauses),
-       EXISTS (SELECT 1 FROM closed_keys)
+       EXISTS (SELECT 1 FROM closed_keys),
+       @has_other_configurations@
 FROM ready WHERE ready.plugin IS NOT NULL
 UNION ALL
 SELECT set_aside.plugin,
@@ -41,7 +43,8 @@ SELECT set_aside.plugin,
         WHERE running.status = 'running' AND running.plugin = set_aside.plugin),
        NULL, NULL,
        EXISTS (SELECT 1 FROM pauses),
-       EXISTS (SELECT 1 FROM closed_keys)
+       EXISTS (SELECT 1 FROM closed_keys),
+       @has_other_configurations@
 FROM set_aside WHERE set_aside.plugin IS NOT NULL;
 
 -- name: running_of_plugin

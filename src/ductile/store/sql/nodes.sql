@@ -1,13 +1,14 @@
 -- name: register_node
 -- A drained node stays drained when it starts again.
 INSERT INTO nodes (name, boot, version, config_hash, labels, plugins, pipelines, workers,
-                   workspaces, started_at, seen_at)
+                   workspaces, schema_version, started_at, seen_at)
 VALUES (:name, :boot, :version, :config_hash, :labels, :plugins, :pipelines, :workers,
-        :workspaces, @database_time@, @database_time@)
+        :workspaces, :schema_version, @database_time@, @database_time@)
 ON CONFLICT (name) DO UPDATE
 SET boot = excluded.boot, version = excluded.version, config_hash = excluded.config_hash,
     labels = excluded.labels, plugins = excluded.plugins, pipelines = excluded.pipelines,
-    workers = excluded.workers, workspaces = excluded.workspaces, seen_at = excluded.seen_at, stopped_at = NULL,
+    workers = excluded.workers, workspaces = excluded.workspaces,
+    schema_version = excluded.schema_version, seen_at = excluded.seen_at, stopped_at = NULL,
     started_at = CASE WHEN nodes.boot = excluded.boot THEN nodes.started_at
                       ELSE excluded.started_at END;
 
@@ -40,11 +41,40 @@ UPDATE nodes SET stopped_at = @database_time@ WHERE boot = :boot;
 SELECT boot FROM nodes WHERE name = :name AND stopped_at IS NULL;
 
 -- name: nodes
-SELECT name, boot, version, config_hash, labels, plugins, pipelines, workers, workspaces,
-       started_at, seen_at, stopped_at, drained_at, @seconds_since_seen@ AS seconds_since_seen,
+SELECT name, boot, version, schema_version, config_hash, labels, plugins, pipelines, workers,
+       workspaces, started_at, seen_at, stopped_at, drained_at, @seconds_since_seen@ AS seconds_since_seen,
        (SELECT count(*) FROM job_queue
         WHERE job_queue.status = 'running' AND job_queue.owner = nodes.boot) AS jobs
 FROM nodes ORDER BY name;
 
 -- name: present_nodes
 SELECT name FROM nodes WHERE stopped_at IS NULL OR @seconds_since_seen@ < :seconds;
+
+-- name: pipelines_of_other_nodes
+SELECT pipelines FROM nodes WHERE boot <> :boot;
+
+-- name: pipelines_of_running_nodes
+SELECT boot, pipelines FROM nodes WHERE stopped_at IS NULL;
+
+-- name: insert_node_request
+INSERT INTO node_requests (id, boot, kind, job_id, reason, created_at)
+VALUES (:id, :boot, :kind, :job_id, :reason, :now)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: open_node_requests
+SELECT id, kind, job_id, reason FROM node_requests
+WHERE boot = :boot AND answered_at IS NULL ORDER BY created_at LIMIT 1000;
+
+-- name: delete_node_requests
+DELETE FROM node_requests WHERE id IN (SELECT given.id FROM @given@);
+
+-- name: answer_node_request
+UPDATE node_requests SET answer = :answer, answered_at = :now WHERE id = :id;
+
+-- name: answers_of_nodes
+SELECT id, answer FROM node_requests
+WHERE answered_at IS NOT NULL AND id IN (SELECT given.id FROM @given@);
+
+-- name: prune_node_requests
+DELETE FROM node_requests WHERE id IN (
+  SELECT id FROM node_requests WHERE created_at < :before ORDER BY created_at LIMIT :limit);

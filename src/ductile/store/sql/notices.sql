@@ -17,17 +17,6 @@ WHERE (xact, id) > (:xact, :after)
   AND xact < CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)
 ORDER BY xact, id LIMIT :limit;
 
--- name: cancel_requests_after
-SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
-WHERE id > :after AND type = 'job.cancel_requested' ORDER BY id LIMIT :limit;
-
--- name: cancel_requests_after [postgres]
--- They have an index of their own, so that no other notice is read.
-SELECT id, topic, type, job_id, payload, created_at, xact FROM notices
-WHERE (xact, id) > (:xact, :after) AND type = 'job.cancel_requested'
-  AND xact < CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)
-ORDER BY xact, id LIMIT :limit;
-
 -- name: notice_sizes
 -- Of the rows of `notices_after`.
 SELECT octet_length(payload) FROM notices WHERE id > :after ORDER BY id LIMIT :limit;

@@ -4,6 +4,9 @@
 -- name: applied_migrations
 SELECT number, checksum FROM schema_migrations ORDER BY number;
 
+-- name: migration_names
+SELECT number, name FROM schema_migrations ORDER BY number;
+
 -- name: schema_objects [sqlite]
 -- Tables with their columns, indexes and triggers, without those that SQLite creates itself.
 SELECT m.type, m.name, coalesce(c.name, '')

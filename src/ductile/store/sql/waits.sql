@@ -3,7 +3,7 @@
 
 -- name: wait_columns
 SELECT id, job_id, attempt, kind, pipeline, step_path, title, description, event_type, condition,
-       on_timeout, created_at, due_at, status, ended_at, ended_by, comment FROM waits;
+       on_timeout, created_at, due_at, status, ended_at, ended_by, comment, decided FROM waits;
 
 -- name: park_job
 -- The job of a wait that begins. Guarded like a settlement; no claim takes it from now on.
@@ -27,6 +27,11 @@ WHERE id = :id AND status = 'queued' AND attempt = :attempt AND next_retry_at = 
 -- name: end_wait
 UPDATE waits SET status = :status, ended_at = :now, ended_by = :by, comment = :comment
 WHERE job_id = :job_id AND attempt = :attempt AND status = 'waiting';
+
+-- name: decide_wait
+-- The first decision counts. It is due at once: a node that knows the pipeline ends the wait.
+UPDATE waits SET decided = :decided, due_at = :now
+WHERE id = :id AND status = 'waiting' AND decided IS NULL;
 
 -- name: close_stray_wait
 -- A wait whose job no longer waits: a script has changed or deleted the job.
@@ -77,14 +82,18 @@ ORDER BY created_at DESC, id DESC LIMIT :limit;
 
 -- name: due_waits
 @wait_columns@
-WHERE status = 'waiting' AND due_at IS NOT NULL AND due_at <= :now ORDER BY due_at LIMIT :limit;
+WHERE status = 'waiting' AND due_at IS NOT NULL AND due_at <= :now
+  AND pipeline NOT IN (@paused@)
+ORDER BY due_at LIMIT :limit;
 
 -- name: next_due_wait
-SELECT min(due_at) FROM waits WHERE status = 'waiting' AND due_at IS NOT NULL;
+SELECT min(due_at) FROM waits
+WHERE status = 'waiting' AND due_at IS NOT NULL AND pipeline NOT IN (@paused@);
 
 -- name: waits_for_event
 @wait_columns@
-WHERE status = 'waiting' AND event_type = :event_type AND id > :after ORDER BY id LIMIT :limit;
+WHERE status = 'waiting' AND event_type = :event_type AND id > :after AND decided IS NULL
+ORDER BY id LIMIT :limit;
 
 -- name: awaited_types
 SELECT DISTINCT event_type FROM waits WHERE status = 'waiting' AND event_type IS NOT NULL;

@@ -76,7 +76,17 @@ def _show_action(verb: str, done: Mapping[str, Any]) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     output.print_table(
-        ("node", "state", "jobs", "workers", "version", "configuration", "labels", "last seen"),
+        (
+            "node",
+            "state",
+            "jobs",
+            "workers",
+            "version",
+            "schema",
+            "configuration",
+            "labels",
+            "last seen",
+        ),
         (
             (
                 row["name"],
@@ -84,6 +94,7 @@ def _show(found: dict[str, Any]) -> None:
                 row["jobs"],
                 row["workers"],
                 row["version"],
+                row["schema_version"],
                 row["config_hash"][:8],
                 _format_labels(row["labels"]),
                 output.format_time(row["seen_at"]),
@@ -97,6 +108,8 @@ def _show(found: dict[str, Any]) -> None:
     }
     if len(hashes) > 1:
         output.print_stderr("the running nodes have different configurations")
+    if found["waiting_migration"]:
+        output.print_stderr(found["waiting_migration"])
 
 
 def _format_labels(labels: Mapping[str, str]) -> str:

@@ -242,18 +242,35 @@ def _show_breaker(page: Json) -> None:
 
 
 @write("reload")
-def reload(context: CommandContext) -> None:
+@click.option("--all", "everywhere", is_flag=True, help="Reload every node of the ledger.")
+def reload(context: CommandContext, everywhere: bool) -> int:
     """Reload the configuration of the running gateway.
 
-    The new configuration is applied as a whole, or not at all.
+    The new configuration is applied as a whole, or not at all. With --all, each node reads its own
+    files; exit 1 unless all of them have reloaded.
     """
     client = context.target.client()
     if client is None:
         raise NotRunning(
             f"no gateway is running in {context.target.state_dir}, so there is nothing to reload"
         )
+    if everywhere:
+        answers = client.post("/nodes/reload", {"dry_run": context.dry_run})
+        context.show(answers, _show_node_reloads)
+        done = ("reloaded", "would reload")
+        return 0 if all(node["status"] in done for node in answers["nodes"]) else 1
     result = client.get("/system/reload") if context.dry_run else client.post("/system/reload", {})
     context.show(result, _show_reload)
+    return 0
+
+
+def _show_node_reloads(answers: Json) -> None:
+    for node in answers["nodes"]:
+        output.print_line(f"node {node['name']}: {node['status']}")
+        for problem in node.get("problems", ()):
+            output.print_line(f"  {problem}", fg="red")
+        for warning in node.get("warnings", ()):
+            output.print_line(f"  warning: {warning}", fg="yellow")
 
 
 def _show_reload(result: Json) -> None:

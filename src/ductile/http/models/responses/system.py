@@ -421,6 +421,8 @@ class ClusterNodeModel(ResponseModel):
     state: Literal["running", "draining", "drained", "stopped", "lost"]
     """`lost`: it has not been seen for 15 seconds and has not stopped regularly."""
     version: str
+    schema_version: int | None
+    """The newest migration that its version knows; null for one that does not register it."""
     config_hash: str
     """Of the settings that nodes have in common: nodes with different values have drifted."""
     labels: dict[str, str]
@@ -446,6 +448,8 @@ class ClusterNodesModel(ResponseModel):
     node: str
     """The node that answers."""
     nodes: list[ClusterNodeModel]
+    waiting_migration: str | None
+    """A migration of the answering node that waits until no older node runs, and these nodes."""
 
 
 class NodeActionModel(ResponseModel):
@@ -455,6 +459,23 @@ class NodeActionModel(ResponseModel):
     state: Literal["running", "draining", "drained", "stopped", "lost"]
     jobs: int
     """The number of jobs that it still runs."""
+    dry_run: bool = OMITTED
+
+
+class NodeReloadModel(ResponseModel):
+    """How one node has reloaded its configuration."""
+
+    name: str
+    status: Literal["reloaded", "refused", "failed", "no answer", "would reload"]
+    problems: list[str] = OMITTED
+    """Why it was refused: the configuration before stays in force."""
+    warnings: list[str] = OMITTED
+
+
+class NodeReloadsModel(ResponseModel):
+    """The answer of every node that has not stopped."""
+
+    nodes: list[NodeReloadModel]
     dry_run: bool = OMITTED
 
 

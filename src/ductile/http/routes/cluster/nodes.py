@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, services_of
 from ductile.operations.cluster.nodes import change_drain, forget_node, report_nodes
+from ductile.operations.cluster.reload_all import reload_all
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody
@@ -34,6 +37,13 @@ async def forget(request: Request, body: ActionBody) -> Response:
     """`POST /node/{name}/forget`: Delete a stopped or lost node; jobs no longer wait for it."""
     services, name = services_of(request), request.path_params["name"]
     done = await asyncio.to_thread(forget_node, services, name, dry=body.dry_run)
+    return _respond(done, body)
+
+
+async def reload_nodes(request: Request, body: ActionBody) -> Response:
+    """`POST /nodes/reload`: Have every node reload its files; returns the answer of each."""
+    run_blocking = app_context_of(request).run_blocking
+    done = await run_blocking(partial(reload_all, services_of(request), dry=body.dry_run))
     return _respond(done, body)
 
 

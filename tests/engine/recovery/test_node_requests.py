@@ -1,107 +1,144 @@
-"""Cancel requests reach the node that runs the job."""
+"""Requests reach the node that they are for: cancels, reloads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 
-from ductile.engine.recovery.cancel_requests import (
+from ductile.clock import to_text
+from ductile.engine.recovery.node_requests import (
     IDLE_SECONDS,
+    POLL_SECONDS,
     RETRY_SECONDS,
     UNKNOWN_JOB_SECONDS,
-    CancelRequestHandler,
+    NodeRequestHandler,
 )
-from ductile.errors import Refused
+from ductile.errors import ConfigError, LedgerError, Problem, Refused
 from ductile.model import Cancellation, JobStatus
 from ductile.operations import jobs
 from ductile.operations.jobs import JobCancellation
-from ductile.store import notices
-from ductile.store.engines.api import BEGINNING, StoredNotice
+from ductile.store import nodes, notices
+from ductile.store.engines.api import BEGINNING, Ledger
 from ductile.store.jobs import cancel_requests
+from ductile.store.nodes import NodeRequest, RequestKind
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Gate, Running, Site
 from tests.postgres import Server
+from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
 from tests.waiting import until
 
-TEXT = '{"owner": "ours", "reason": "cancelled"}'
-REQUEST = StoredNotice(1, "jobs", cancel_requests.REQUESTED, "j", TEXT, "")
+REQUEST = NodeRequest("r", "ours", RequestKind.CANCEL, "j", Cancellation.OPERATOR.value)
 
 
 class HandlerHarness:
     """The parts of a node that a request needs."""
 
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock, self.wakes = clock, 0
+    def __init__(self, clock: FakeClock, ledger: Ledger) -> None:  # noqa: F811
+        self.clock, self.ledger = clock, ledger
         self.owned: set[str] = set()
         self.running: set[str] = set()
         self.cancelled: list[tuple[str, Cancellation]] = []
-        self.handler = CancelRequestHandler(
-            "ours", clock, lambda: self.owned, self._cancel, self._wake
+        self.wakes = 0
+        self.reloads: list[Exception | None] = []
+        """How the next reloads end."""
+        self.handler = NodeRequestHandler(
+            ledger, "ours", clock, lambda: self.owned, self._cancel, self._reload, self._wake
         )
+        self.idle = IDLE_SECONDS if ledger.engine == "sqlite" else POLL_SECONDS
 
     def _cancel(self, job_id: str, why: Cancellation) -> bool:
         if job_id in self.running:
             self.cancelled.append((job_id, why))
         return job_id in self.running
 
+    def _reload(self) -> tuple[Problem, ...]:
+        error = self.reloads.pop()
+        if error is not None:
+            raise error
+        return ()
+
     def _wake(self) -> None:
         self.wakes += 1
+
+    def add(self, request: NodeRequest) -> None:
+        now = to_text(self.clock.now())
+        self.ledger.write(lambda tx: nodes.add_request(tx, request, now))
+
+    def open_requests(self) -> list[NodeRequest]:
+        return self.ledger.read(lambda tx: nodes.list_requests(tx, "ours"))
 
     def tick(self) -> float:
         return self.handler.tick(self.clock.now())
 
 
 @pytest.fixture
-def harness(clock: FakeClock) -> HandlerHarness:
-    return HandlerHarness(clock)
+def harness(clock: FakeClock, ledger: Ledger) -> HandlerHarness:  # noqa: F811
+    return HandlerHarness(clock, ledger)
 
 
 def test_running_job_is_cancelled_once_with_the_given_reason(harness: HandlerHarness) -> None:
     harness.running = {"j", "k"}
-    harness.handler.receive(REQUEST)
-    assert (harness.wakes, harness.cancelled) == (1, []), "receive must not block"
-    assert (harness.tick(), harness.tick()) == (IDLE_SECONDS, IDLE_SECONDS)
+    harness.add(REQUEST)
+    assert (harness.tick(), harness.tick()) == (harness.idle, harness.idle)
     assert harness.cancelled == [("j", Cancellation.OPERATOR)]
+    assert harness.open_requests() == []
 
 
 @pytest.mark.parametrize(
-    "payload",
-    [
-        TEXT.replace("ours", "theirs"),
-        TEXT.replace("cancelled", "the gateway stopped"),
-        '{"owner": null, "reason": "cancelled"}',
-        "{}",
-    ],
+    "request_", [replace(REQUEST, boot="theirs"), replace(REQUEST, reason="the gateway stopped")]
 )
-def test_request_for_another_boot_is_ignored(harness: HandlerHarness, payload: str) -> None:
+def test_request_for_another_boot_or_reason_is_ignored(
+    harness: HandlerHarness, request_: NodeRequest
+) -> None:
     harness.running = {"j"}
-    harness.handler.receive(REQUEST._replace(payload=payload))
-    assert (harness.tick(), harness.wakes, harness.cancelled) == (IDLE_SECONDS, 0, [])
+    harness.add(request_)
+    assert (harness.tick(), harness.cancelled) == (harness.idle, [])
 
 
 def test_job_without_a_process_is_cancelled_when_it_has_one(harness: HandlerHarness) -> None:
     harness.owned = {"j"}
-    harness.handler.receive(REQUEST)
+    harness.add(REQUEST)
     assert harness.tick() == RETRY_SECONDS
     harness.clock.advance(10 * UNKNOWN_JOB_SECONDS)
     assert harness.tick() == RETRY_SECONDS
     harness.running = {"j"}
-    assert harness.tick() == IDLE_SECONDS
+    assert harness.tick() == harness.idle
     assert harness.cancelled == [("j", Cancellation.OPERATOR)]
 
 
 def test_request_for_an_unknown_job_is_kept_for_a_while(harness: HandlerHarness) -> None:
     """The result of its claim may not have arrived yet."""
-    harness.handler.receive(REQUEST)
+    harness.add(REQUEST)
     assert harness.tick() == RETRY_SECONDS
     harness.clock.advance(UNKNOWN_JOB_SECONDS)
-    assert harness.tick() == IDLE_SECONDS
+    assert harness.tick() == harness.idle
     harness.running = {"j"}
-    assert harness.tick() == IDLE_SECONDS
+    assert harness.tick() == harness.idle
     assert harness.cancelled == []
+
+
+def test_requested_reload_is_answered(harness: HandlerHarness) -> None:
+    problem = Problem("a.yaml", "is wrong")
+    harness.reloads = [ConfigError([problem]), LedgerError("no"), None]
+    for id in "abc":
+        harness.add(NodeRequest(id, "ours", RequestKind.RELOAD))
+        harness.tick()
+        until(lambda: harness.open_requests() == [])
+    answers = harness.ledger.read(lambda tx: nodes.find_answers(tx, ["a", "b", "c"]))
+    found = {id: orjson.loads(text) for id, text in answers.items()}
+    assert [found[id]["status"] for id in "abc"] == ["reloaded", "refused", "refused"]
+    assert (found["b"]["problems"], found["c"]["problems"]) == (["no"], [str(problem)])
+
+
+def test_request_about_waits_wakes_their_timer(harness: HandlerHarness) -> None:
+    harness.add(NodeRequest("w", "ours", RequestKind.WAITS))
+    harness.tick()
+    assert (harness.wakes, harness.open_requests()) == (1, [])
 
 
 # Two nodes
@@ -159,7 +196,9 @@ def requests(running: Running) -> list[str | None]:
 
 def ignore_requests(running: Running) -> None:
     """Make the node ignore all requests."""
-    running.gateway.notice_bus.subscribe(cancel_requests.REQUESTED, lambda _notice: None)
+    loop = running.gateway.loops.pop("requests")
+    loop.stop()
+    loop.join()
 
 
 def test_job_of_another_node_is_cancelled(worker: tuple[Running, Gate], requester: Running) -> None:
