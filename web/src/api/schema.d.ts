@@ -926,6 +926,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/nodes/reload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Have every node reload its files; returns the answer of each. */
+        post: operations["post_nodes_reload"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/notices": {
         parameters: {
             query?: never;
@@ -2238,6 +2255,8 @@ export interface components {
             pipelines: string[];
             /** @description The plugins whose jobs it runs. */
             plugins: string[];
+            /** @description The newest migration that its version knows; null for one that does not register it. */
+            schema_version: number | null;
             seconds_since_seen: number;
             /** Format: date-time */
             seen_at: string;
@@ -2259,6 +2278,8 @@ export interface components {
             /** @description The node that answers. */
             node: string;
             nodes: components["schemas"]["ClusterNode"][];
+            /** @description A migration of the answering node that waits until no older node runs, and these nodes. */
+            waiting_migration: string | null;
         };
         /** @description A command of a plugin. */
         Command: {
@@ -2966,6 +2987,20 @@ export interface components {
             last_error: string | null;
             started_at: string | null;
             status: components["schemas"]["JobStatus"];
+        };
+        /** @description How one node has reloaded its configuration. */
+        NodeReload: {
+            name: string;
+            /** @description Why it was refused: the configuration before stays in force. */
+            problems?: string[];
+            /** @enum {string} */
+            status: "reloaded" | "refused" | "failed" | "no answer" | "would reload";
+            warnings?: string[];
+        };
+        /** @description The answer of every node that has not stopped. */
+        NodeReloads: {
+            dry_run?: boolean;
+            nodes: components["schemas"]["NodeReload"][];
         };
         /** @description An event of the event stream. */
         Notice: {
@@ -9708,6 +9743,129 @@ export interface operations {
             };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_nodes_reload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ActionBody"];
+            };
+        };
+        responses: {
+            /** @description The answer of every node that has not stopped. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeReloads"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };
