@@ -83,6 +83,20 @@ def test_too_large_head_returns_431(api: ApiHarness, line: str) -> None:
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("tail", ["\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n1;"])
+def test_client_that_sends_on_after_a_refusal_reads_the_reason(api: ApiHarness, tail: str) -> None:
+    is_chunked = "chunked" in tail
+    line = "X: 1" if is_chunked else "X: " + "x" * 40_000
+    with api.connect() as raw:
+        raw.sendall(f"POST / HTTP/1.1\r\nHost: localhost\r\n{line}{tail}".encode())
+        for _ in range(40):
+            raw.sendall(b"x" * 50_000)
+        raw.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert b'"code":' in answer
+
+
 def test_too_long_url_is_refused(api: ApiHarness) -> None:
     assert b"HTTP/1.1 4" in exchange(
         api, f"GET /{'x' * 40_000} HTTP/1.1\r\nHost: localhost\r\n\r\n"

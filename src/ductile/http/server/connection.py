@@ -45,6 +45,8 @@ HEAD_TIMEOUT = 10.0
 BODY_TIMEOUT = 30.0
 WRITE_TIMEOUT = 30.0
 """Seconds that a client may leave a response unread."""
+DISCARD_TIMEOUT, MAX_DISCARDED_BYTES = 5.0, 4 * 1024 * 1024
+"""How long and how much is read from a client whose connection is refused."""
 ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#@:][^/?#@]*)(/[^?]*)?(\?.*)?", re.I | re.S)
 PEER_CREDENTIALS = struct.Struct("3i")
 STOPPING = (
@@ -87,6 +89,8 @@ class HttpConnection(HttpToolsProtocol):
     _close_after_body = False
     """Whether the connection ends with the body of a request that is answered already."""
     _refusal: tuple[int, str, str] | None = None
+    _discards = False
+    """Whether the connection is refused, and what still arrives is read only to be dropped."""
     _peer_uid: int | None = None
     _fast_path: FastPath | None = None
     _held: RequestResponseCycle | None = None
@@ -134,6 +138,9 @@ class HttpConnection(HttpToolsProtocol):
     # Reading a request
 
     def data_received(self, data: bytes) -> None:
+        if self._discards:
+            self._discard(data)
+            return
         if self._read_deadline is None:
             # The first bytes of a request start the time limit of its head.
             self._read_deadline = self.loop.time() + HEAD_TIMEOUT
@@ -141,7 +148,7 @@ class HttpConnection(HttpToolsProtocol):
         # the read in which one begins do not count.
         self._surplus += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._discards:
             return
         if self._has_head and self._surplus > MAX_FRAMING_BYTES:
             self._refuse(413, "the framing of the body is larger than the body", "too_much_framing")
@@ -292,7 +299,8 @@ class HttpConnection(HttpToolsProtocol):
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        self._write_deadline = None
+        if not self._discards:
+            self._write_deadline = None
         super().resume_writing()
 
     def check_deadlines(self, now: float) -> None:
@@ -317,14 +325,35 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse(self, status: int, text: str, code: str) -> None:
         """Close; send the reason unless the client could mistake it for another response."""
+        is_complete = self._has_head and self._is_answered() and not self.pipeline
         if not self._is_answering():
+            is_complete = True
             body = f'{{"error":"{text}","code":"{code}"}}\n'.encode()
             head = (
                 b"content-type: application/json\r\nconnection: close\r\n"
                 b"content-length: %d\r\n\r\n" % len(body)
             )
             self.transport.write(STATUS_LINE[status] + self._default_headers() + head + body)
-        self.transport.close()
+        if is_complete and self.transport.can_write_eof():
+            self._start_discarding()
+        else:
+            self.transport.close()
+
+    def _start_discarding(self) -> None:
+        """End the answer, and read on until the client closes: a reset would take the answer away
+        from a client that is still sending."""
+        self._discards, self._skipped_bytes = True, 0
+        if self._has_head:
+            # Its route has nothing to send any more, and waits for no more of its body.
+            self._held, self.cycle.disconnected = None, True
+            self.cycle.message_event.set()
+        self._read_deadline, self._write_deadline = None, self.loop.time() + DISCARD_TIMEOUT
+        self.transport.write_eof()
+
+    def _discard(self, data: bytes) -> None:
+        self._skipped_bytes += len(data)
+        if self._skipped_bytes > MAX_DISCARDED_BYTES:
+            self.transport.abort()
 
     def _is_answering(self) -> bool:
         """Return whether a response has begun, or one to an earlier request is still due."""
