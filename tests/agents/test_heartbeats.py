@@ -68,7 +68,13 @@ def test_agent_silent_for_91_seconds_is_evicted(harness: AgentsHarness, log: Log
     assert (line["agent_id"], line["last_seen"]) == ("agent-99", seen)
     assert harness.read_notices("gateway:capabilities")[-1] == (
         "agent.removed",
-        {"agent_id": "agent-99", "cluster_id": "west", "reason": "evicted", "last_seen": seen},
+        {
+            "agent_id": "agent-99",
+            "cluster_id": "west",
+            "reason": "evicted",
+            "last_seen": seen,
+            "limit_seconds": 90,
+        },
     )
 
 

@@ -9,14 +9,13 @@ from typing import Literal
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, moment_of, to_text
-from ductile.core.agents.heartbeat import is_overdue
+from ductile.core.agents.heartbeat import EVICTION_THRESHOLD_SECONDS, is_overdue
 from ductile.errors import DuctileError
 from ductile.log import logger
 from ductile.store import agents
 from ductile.store.agents import AliveAgent, AliveWindow
 from ductile.store.engines.api import Ledger, Tx
 
-EVICTION_THRESHOLD_SECONDS = 90
 CHECK_INTERVAL_MS = 30_000
 MAX_AGENTS = 100_000
 
@@ -130,5 +129,6 @@ class HeartbeatManager:
                 agent_id=agent.agent_id,
                 cluster_id=agent.cluster_id,
                 last_seen=agent.received_at,
+                limit_seconds=EVICTION_THRESHOLD_SECONDS,
             )
         return True

@@ -94,6 +94,22 @@ class CommandContext:
         given = {"--config": self.config, "--api-url": self.api_url}
         return line + "".join(f" {name} {quote(str(v))}" for name, v in given.items() if v)
 
+    def warn_of_difference(self, api: GatewayApi) -> None:
+        """Report on stderr that the files are not what the running gateway has loaded."""
+        from ductile.errors import DuctileError
+
+        if not api.running or self.api_url is not None:
+            return
+        try:
+            differs = api.get("/config/view")["config_hash"] != self.target.runnable.config_hash
+        except DuctileError:
+            return  # Files that do not load are not in force either; `config check` reports them.
+        if differs:
+            run = self.repeat_options("ductile system reload --dry-run")
+            output.print_stderr(
+                f"this is of the running gateway; the files differ, see: {run}", fg="yellow"
+            )
+
     def note(self, text: str) -> None:
         """Print details to stderr, with `-v` only."""
         if self.verbose:

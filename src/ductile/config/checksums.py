@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -29,6 +30,7 @@ VERSION = 2
 HIGH_SECURITY = ("tokens.yaml", "webhooks.yaml")
 SCOPES = "scopes"
 _ADVICE = "if you made this change, run: ductile config lock"
+"""Followed by the file, so that no other change is accepted with it."""
 
 
 def is_high_security(path: Path) -> bool:
@@ -94,7 +96,7 @@ class Seal:
         missing = "" if self.exists else f" (there is no {self.path})"
         sealed = self.hashes.get(str(path))
         return Problem(
-            f"the file {why}{missing}; {_ADVICE}",
+            f"the file {why}{missing}; {_ADVICE} {quote(str(path))}",
             file=str(path),
             line=1 if digest else None,
             column=1 if digest else None,

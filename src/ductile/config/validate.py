@@ -51,6 +51,7 @@ def validate_whole(
     checker.check_shared_keys(resolved)
     checker.check_scopes(resolved)
     checker.check_allowed_secrets(settings, received)
+    checker.check_spaces(settings)
     if secrets:
         checker.check_secrets(resolved)
     return resolved, [*checker.problems, *scopes.problems]
@@ -99,6 +100,16 @@ class _Checker:
                 "api.listen and webhooks.listen use the same port; choose another one",
                 found=str(port),
             )
+
+    def check_spaces(self, settings: Settings) -> None:
+        """Secrets that begin or end with white space, mostly from a file or a variable."""
+        for path, values in settings.known_secrets.by_path.items():
+            if any(value.strip() not in ("", value) for value in values):
+                self._warn(
+                    path,
+                    "this secret begins or ends with a space or a line break, which is part of it; "
+                    "remove it where the secret is stored",
+                )
 
     def check_unique_names(self, settings: Settings) -> None:
         for group, key, names in _group_names(settings):

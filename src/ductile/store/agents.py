@@ -10,7 +10,7 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
-from ductile.core.agents.heartbeat import Beat
+from ductile.core.agents.heartbeat import EVICTION_THRESHOLD_SECONDS, Beat
 from ductile.core.jobs.limits import document
 from ductile.model import Json, Notice
 from ductile.store import notices
@@ -104,6 +104,7 @@ def evict(tx: Tx, agent: AliveAgent, now: datetime) -> bool:
         "cluster_id": agent.cluster_id,
         "reason": "evicted",
         "last_seen": agent.received_at,
+        "limit_seconds": EVICTION_THRESHOLD_SECONDS,
     }
     notices.post(tx, Notice(CAPABILITIES, "agent.removed", payload), now)
     return True

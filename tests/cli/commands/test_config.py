@@ -195,6 +195,24 @@ class TestLock:
         assert cli("config", "check").code == 78
         assert cli("system", "start", "--dry-run").code == 78
 
+    def test_one_file_is_accepted_and_other_changes_stay_refused(self, cli: CliRunner) -> None:
+        cli.write("config.yaml", "include: [tokens.yaml, webhooks.yaml]\n")
+        cli.write("tokens.yaml", TOKENS)
+        cli.write("webhooks.yaml", "webhooks: []\n")
+        assert cli("config", "lock").code == 0
+        cli.write("tokens.yaml", TOKENS.replace("ci", "xx"))
+        cli.write("webhooks.yaml", "webhooks: [] # changed\n")
+        refused = cli("config", "check")
+        advised = f"config lock {cli.root}/tokens.yaml"
+        assert f"run: ductile {advised}" in refused.err
+        assert cli(*advised.split(), "--json").json["files"] == {
+            str(cli.root / "tokens.yaml"): "changed"
+        }
+        after = cli("config", "check")
+        assert (after.code, "tokens.yaml" in after.err) == (78, False)
+        assert f"config lock {cli.root}/webhooks.yaml" in after.err
+        assert cli("config", "lock", "elsewhere.yaml").code == 1
+
     def test_the_seal_contains_the_plugins(self, cli: CliRunner) -> None:
         assert cli("config", "lock", "--json").json["plugins"] == ["bad", "hello"]
         seal = yaml.safe_load((cli.root / ".checksums").read_text())

@@ -171,7 +171,7 @@ class TestSeal:
     def test_set_of_a_sealed_file_asks_for_a_lock(self, sealed: CliRunner) -> None:
         done = sealed("config", "set", "tokens.ci.scopes", "[jobs:rw]", "--json")
         assert done.json["next"] == [
-            f"ductile config lock --config {sealed.root}",
+            f"ductile config lock {sealed.root}/tokens.yaml --config {sealed.root}",
             f"ductile system reload --config {sealed.root}",
         ]
         assert sealed("config", "check").code == 78

@@ -158,6 +158,13 @@ class TestShortSecrets:
         text = "webhooks: [{path: /h, plugin: p, secret: abcdefghijklmnop}]"
         assert list(config_dir.load(text).warnings) == []
 
+    def test_secret_that_ends_with_a_line_break_is_reported(self, config_dir: ConfigDir) -> None:
+        text = 'webhooks: [{path: /h, plugin: p, secret: "abcdefghijklmnop\\n"}]'
+        problem = only(list(config_dir.load(text).warnings))
+        assert "ends with a space or a line break" in problem.message
+        assert problem.severity is Severity.WARNING
+        assert "abcdefgh" not in str(problem)
+
     @pytest.mark.parametrize("key", ["secret: whsec_", "secret_ref: gh"])
     def test_empty_key_is_rejected(self, config_dir: ConfigDir, key: str) -> None:
         hooks = f"webhooks: [{{path: /h, plugin: p, provider: standard, {key}}}]"

@@ -157,13 +157,18 @@ def schema(context: CommandContext, kind: str) -> None:  # noqa: ARG001 - JSON i
 
 
 @config.write("lock")
-def lock(context: CommandContext) -> None:
-    """Seal the configuration and plugins in .checksums."""
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+def lock(context: CommandContext, files: tuple[Path, ...]) -> None:
+    """Seal the configuration and plugins in .checksums.
+
+    With FILE, only these files are accepted as they are now; other changed files stay refused.
+    """
     from ductile.clock import SystemClock
     from ductile.config import find
-    from ductile.operations.config.seal import measure_files
+    from ductile.operations.config.seal import accept_files, measure_files
 
-    measured = measure_files(find(context.config, os.environ), os.environ)
+    path = find(context.config, os.environ)
+    measured = accept_files(path, files, os.environ) if files else measure_files(path, os.environ)
     if measured.problems:
         problems = output.format_count(len(measured.problems), "problem")
         output.print_stderr(

@@ -86,7 +86,7 @@ def set_(
         "diff": diff_edit(context.config, edit, os.environ),
         "variables": list(edit.references),
         "warnings": [str(warning) for warning in warnings],
-        "next": _next_commands(context, needs_lock) if edit.is_change else [],
+        "next": _next_commands(context, edit, needs_lock) if edit.is_change else [],
     }
     context.show(document, _show_set)
 
@@ -122,9 +122,14 @@ def _check(context: CommandContext, edit: FileEdit) -> list[Problem]:
         raise
 
 
-def _next_commands(context: CommandContext, needs_lock: bool) -> list[str]:
+def _next_commands(context: CommandContext, edit: FileEdit, needs_lock: bool) -> list[str]:
+    from ductile.engine.config.restart_required import needs_restart
+
     option = f" --config {quote(str(context.config))}" if context.config else ""
-    lock = [f"ductile config lock{option}"] if needs_lock else []
+    lock = [f"ductile config lock {quote(str(edit.file))}{option}"] if needs_lock else []
+    if needs_restart(edit.path):
+        # A reload would be refused.
+        return [*lock, f"ductile system stop{option}", f"ductile system start{option}"]
     return [*lock, f"ductile system reload{option}"]
 
 

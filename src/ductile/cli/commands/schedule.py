@@ -27,6 +27,7 @@ def listing(context: CommandContext) -> None:
     """
     with context.target.open_reader() as api:
         page = api.get("/scheduler/jobs")
+        context.warn_of_difference(api)
     context.show(page, _show_list)
 
 
@@ -75,6 +76,7 @@ def next_fires(context: CommandContext, name: str, count: int) -> None:
     with context.target.open_reader() as api:
         page = api.get("/scheduler/next", name=name, count=count)
         page["held"] = [] if page["fires"] else _block_reasons(api, name)
+        context.warn_of_difference(api)
     context.show(page, _show_fires)
 
 

@@ -11,6 +11,8 @@ from ductile.model import Json
 
 HEARTBEAT = "heartbeat"
 LONGEST_ID = 200
+EVICTION_THRESHOLD_SECONDS = 90
+"""Silence after which an agent is evicted."""
 
 
 class InvalidHeartbeat(StrEnum):

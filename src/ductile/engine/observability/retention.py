@@ -24,6 +24,7 @@ class RetentionCleaner:
         self._ledger, self._compiled = ledger, compiled
         self._time = TrustedTime(clock)
         self._ahead = 0.0
+        self._deleted = 0
         self._log = logger("retention")
 
     def tick(self, now: datetime) -> float:
@@ -42,10 +43,19 @@ class RetentionCleaner:
             # A request dated ahead by the allowed skew is valid until it is that far behind.
             replays=max(prune.DAY, 2 * skew),
         )
-        fullest = max(self._ledger.write(batch) for batch in prune.prune_batches(retention, now))
+        deleted = [self._ledger.write(batch) for batch in prune.prune_batches(retention, now)]
+        fullest = max(deleted)
         freed = self._ledger.vacuum()
+        self._log_deleted(sum(deleted), more=fullest == prune.BATCH)
         self._compiled().workspaces.sweep(now, service.workspace_retention, self._in_use)
         return PAUSE if fullest == prune.BATCH or freed else service.tick_interval
+
+    def _log_deleted(self, rows: int, *, more: bool) -> None:
+        """One line per sweep, whatever the number of its batches."""
+        self._deleted += rows
+        if self._deleted and not more:
+            self._log.info("deleted rows past their retention", rows=self._deleted)
+            self._deleted = 0
 
     def _log_ahead(self) -> None:
         ahead, before = round(self._time.ahead, 1), self._ahead

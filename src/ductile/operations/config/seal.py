@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,28 @@ def measure_files(path: Path, environ: Mapping[str, str]) -> NewSeal:
     files = {name: _compare(before, name, digest) for name, digest in seal.hashes.items()}
     files.update(dict.fromkeys(before.hashes.keys() - seal.hashes.keys(), "gone"))
     return NewSeal(seal, files, problems)
+
+
+def accept_files(path: Path, names: Sequence[Path], environ: Mapping[str, str]) -> NewSeal:
+    """Return the seal in force with the present hashes of these files only.
+
+    Other files and the plugins keep their seals. Raises `Refused` for a file that is not part of
+    the configuration.
+    """
+    before, _ = checksums.read(path.parent)
+    measured = measure_files(path, environ)
+    hashes, states = dict(before.hashes), {}
+    for name in names:
+        key = str(name.absolute())
+        if key not in measured.files:
+            known = ", ".join(sorted(measured.files))
+            raise Refused(f"{key} is not a file of this configuration; its files: {known}")
+        states[key] = measured.files[key]
+        hashes.pop(key, None)
+        if key in measured.seal.hashes:
+            hashes[key] = measured.seal.hashes[key]
+    seal = replace(before, path=measured.seal.path, hashes=hashes)
+    return NewSeal(seal, states, measured.problems)
 
 
 def seal_plugin(path: Path, name: str, environ: Mapping[str, str]) -> Seal | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from zoneinfo import ZoneInfo
 
 from ductile.errors import Problem
@@ -18,14 +19,20 @@ def loads(context: DoctorContext) -> Iterator[Finding]:
     """Every problem of the configuration, and every warning."""
     compiled = context.compiled
     for problem in context.problems:
-        fix = LOCK_COMMAND if context.unsealed and _is_about_checksums(problem) else "config check"
+        is_seal = context.unsealed and _is_about_checksums(problem)
+        fix = _lock_command(problem) if is_seal else "config check"
         why = "a gateway neither starts nor reloads with it"
         yield error("config", str(problem), why, context.command(fix))
     if compiled is None:
         return
     for problem in compiled.warnings:
-        fix = LOCK_COMMAND if _is_about_checksums(problem) else "config check"
+        fix = _lock_command(problem) if _is_about_checksums(problem) else "config check"
         yield warning("config", str(problem), "it is logged at every start", context.command(fix))
+
+
+def _lock_command(problem: Problem) -> str:
+    """Accepts this file alone: others may hold changes that nobody approved."""
+    return f"{LOCK_COMMAND} {quote(problem.file)}" if problem.file else LOCK_COMMAND
 
 
 def _is_about_checksums(problem: Problem) -> bool:

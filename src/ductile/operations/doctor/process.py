@@ -9,6 +9,7 @@ from typing import Any
 
 import ductile
 from ductile.clock import from_text
+from ductile.engine.config.restart_required import RESTART
 from ductile.engine.instance_lock import LockHolder
 from ductile.errors import DuctileError
 from ductile.operations.doctor.context import DoctorContext
@@ -109,7 +110,18 @@ def configuration(context: DoctorContext) -> Iterator[Finding]:
     if context.ask is None or context.loaded is None or context.problems:
         return
     view = context.ask("/config/view")
-    if view["config_hash"] != context.loaded.config_hash:
+    if view["config_hash"] == context.loaded.config_hash:
+        return
+    try:
+        context.ask("/system/reload")
+    except DuctileError as refusal:
+        yield warning(
+            "config",
+            "the files differ from the running configuration, and a reload of them is refused",
+            refusal.message,
+            context.command("system stop" if RESTART in refusal.message else "config check"),
+        )
+    else:
         yield warning(
             "config",
             "the running gateway uses another configuration than the files",

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from ductile.config import load
-from ductile.config.redact import redact_problems
+from ductile.config import Settings, load
+from ductile.config.redact import redact_problems, redact_settings
 from ductile.core.jobs.prepare import Ready
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import SWITCH_SUFFIX, Node, NodeKind
@@ -55,8 +55,25 @@ def reload(running: CompiledConfig) -> Document:
         "changes": {
             "plugins": changes(old.plugins, new.plugins),
             "pipelines": changes(_by_name(old.pipelines), _by_name(new.pipelines)),
+            "settings": changes(_other_settings(old), _other_settings(new)),
         },
     }
+
+
+def _other_settings(settings: Settings) -> dict[str, Any]:
+    """Every other setting by its path, such as `service.max_workers`; lists as a whole."""
+    document = redact_settings(settings)
+    found: dict[str, Any] = {}
+    rest: list[tuple[str, Any]] = [
+        (key, value) for key, value in document.items() if key not in ("plugins", "pipelines")
+    ]
+    while rest:
+        path, value = rest.pop()
+        if isinstance(value, dict):
+            rest += [(f"{path}.{key}", item) for key, item in value.items()]
+        else:
+            found[path] = value
+    return found
 
 
 def _by_name(pipelines: Iterable[Any]) -> dict[str, Any]:

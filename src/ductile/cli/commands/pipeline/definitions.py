@@ -23,7 +23,7 @@ from ductile.cli.explain import (
 )
 from ductile.cli.options import DEDUPE_TTL, PIPELINE, TIMEOUT, read_json, resolve_job_id
 from ductile.core.jobs.state_machine import ENDED
-from ductile.errors import NotRunning, UsageError
+from ductile.errors import ConfigError, DuctileError, NotFound, NotRunning, UsageError
 
 pipeline = Noun("pipeline", "Show and run pipelines; manage their runs.")
 
@@ -41,6 +41,7 @@ def listing(context: CommandContext) -> None:
     """List pipelines and their triggers."""
     with context.target.open_reader() as api:
         page = api.get("/pipelines")
+        context.warn_of_difference(api)
     context.show(page, _show_list)
 
 
@@ -77,7 +78,27 @@ def show(context: CommandContext, name: str) -> None:
 
 def _get(context: CommandContext, name: str) -> Json:
     with context.target.open_reader() as api:
-        return api.get(path_to("pipeline", name))
+        try:
+            found = api.get(path_to("pipeline", name))
+        except DuctileError as error:
+            if error.code == "not_found" and api.running and _is_in_files(context, name):
+                run = context.repeat_options("ductile system reload")
+                raise NotFound(
+                    f"pipeline {name} is in the files, and the running gateway has not loaded it; "
+                    f"run: {run}"
+                ) from None
+            raise
+        context.warn_of_difference(api)
+        return found
+
+
+def _is_in_files(context: CommandContext, name: str) -> bool:
+    if context.api_url is not None:
+        return False
+    try:
+        return name in compile_config(context.target.loaded).tx_config.router.pipelines
+    except ConfigError:
+        return False
 
 
 def _show_pipeline(context: CommandContext, found: Json) -> None:

@@ -288,4 +288,6 @@ def _show_reload(result: Json) -> None:
         for change, names in changes.items():
             if names:
                 output.print_line(f"{kind} {change}: {', '.join(names)}")
+    if not any(names for changes in result["changes"].values() for names in changes.values()):
+        output.print_line("nothing would change")
     output.print_line("would reload")
