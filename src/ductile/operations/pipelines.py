@@ -44,6 +44,7 @@ class PipelineStart:
         submitted_by: SubmittedBy,
         dedupe_key: str | None = None,
         dedupe_ttl: float | None = None,
+        priority: float = 0.0,
     ) -> None:
         self._tx_config = gateway.compiled.tx_config
         self.pipeline = find_pipeline(self._tx_config.router, name)
@@ -59,7 +60,7 @@ class PipelineStart:
             gateway.entropy.uuid(),
         )
         intent = self._tx_config.router.start(
-            name, event, submitted_by=submitted_by, dedupe_ttl=dedupe_ttl
+            name, event, submitted_by=submitted_by, dedupe_ttl=dedupe_ttl, priority=priority
         )
         assert isinstance(intent, StartPipeline)
         self._intent = intent

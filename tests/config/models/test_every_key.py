@@ -89,6 +89,7 @@ EVERY_KEY: dict[str, Any] = {
             "from": "a",
             "event_type": "b",
             "to": "c",
+            "priority": "10m",
             "debounce": {"key": "{payload.a}", "wait": "1s", "max_wait": "2s"},
         }
     ],

@@ -109,4 +109,5 @@ def test_priority_of_a_request_and_of_a_pipeline(site: Site, serve) -> None:
     assert order[-1] == plain
     refused = served.post("/plugin/sync/poll", {"priority": "400d"})
     assert refused.status == 400
-    assert served.post("/pipeline/urgent", {"priority": "1m"}).status == 400
+    assert served.post("/pipeline/urgent", {"priority": "1m"}).status == 202
+    assert served.post("/pipeline/urgent", {"priority": "400d"}).status == 400

@@ -217,9 +217,10 @@ def test_every_job_runs_once_and_never_during_a_pause(make: Make, seed: int) -> 
         ("first_placed_limit_keys", "job_queue_placed"),
         ("first_set_aside_keys", "set_aside_keys_order"),
         ("first_place_of_key", "job_queue_set_aside (plugin=? AND limit_key=? AND pipeline=?)"),
-        ("keys_to_release", "set_aside_keys_held (plugin=? AND held_until>? AND held_until<?)"),
-        ("keys_to_release", "set_aside_keys_held_by (plugin=? AND held_by>?)"),
-        ("full_keys", "set_aside_keys_full (plugin=? AND full_key>?)"),
+        ("set_aside_overview", "set_aside_keys_held (plugin=? AND held_until>? AND held_until<?)"),
+        ("set_aside_overview", "set_aside_keys_held_by (plugin=? AND held_by>?)"),
+        ("set_aside_overview", "set_aside_keys_order (plugin=?)"),
+        ("set_aside_overview", "set_aside_keys_full (plugin=? AND full_key>?)"),
         ("rows_of_full_key", "set_aside_keys_full (plugin=? AND full_key=?)"),
         ("first_set_aside", "job_queue_set_aside (plugin=? AND limit_key=? AND pipeline=?)"),
         ("return_jobs", "job_queue_set_aside"),
@@ -232,7 +233,7 @@ def test_queries_use_the_index(tmp_path: Path, query: str, index: str) -> None:
     connection = apsw.Connection(str(tmp_path / "state.db"))
     sql = load_queries("sqlite")[query]
     names = ("plugin", "limit_key", "pipeline", "init_only", "ids", "paused", "limit", "passed")
-    names += ("now", "latest", "limits", "full_key")
+    names += ("now", "latest", "limits", "full_key", "first")
     rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", dict.fromkeys(names)).fetchall()
     connection.close()
     plan = [str(row[3]) for row in rows]

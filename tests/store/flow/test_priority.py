@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from ductile.clock import Ids
+from ductile.core.flow.debounce import route_target
 from ductile.core.flow.limits import NO_LIMITS, PluginLimits
+from ductile.core.pipelines.routes import Route
+from ductile.model import Event, SubmittedBy
 from ductile.store.engines.api import Ledger
+from ductile.store.jobs import close
+from ductile.store.jobs.spawn import SpawnPoint
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.flow.harness import LimitedQueue, limited
+from tests.store.jobs.harness import Pipelines
 
 Make = Callable[[PluginLimits], LimitedQueue]
 
@@ -81,3 +89,34 @@ def test_priority_works_without_any_limit_of_the_plugin(make: Make) -> None:
     plain = [q.put("a", plugin="other") for _ in range(3)]
     urgent = q.put("a", plugin="other", priority=600)
     assert q.take_ids(8, 8) == [urgent, *plain]
+
+
+def test_priority_of_a_route(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> None:
+    queue = Pipelines(ledger, clock, entropy, [], (Route("api", "alarm", "pager"),))
+    priorities = {route_target("api", "alarm", "pager"): 600.0}
+    router = replace(queue.tx_config.router, priorities=priorities)
+    event = Event("alarm", {}, None, "api", clock.now(), entropy.uuid())
+    routing = router.arrive(event, plugin=None, submitted_by=SubmittedBy.API)
+    q = LimitedQueue(ledger, clock, entropy, NO_LIMITS)
+    clock.advance(-60)
+    earlier = q.put("a")
+    clock.advance(60)
+    work = (routing.intents, SpawnPoint(), queue.tx_config, Ids(entropy.uuid()), clock.now())
+    (routed,) = ledger.write(lambda tx: close.write_intents(tx, *work)).job_ids
+    assert q.take_ids(8) == [routed, earlier]
+
+
+def test_priority_of_the_start_of_a_run(
+    ledger: Ledger, clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    steps = [{"id": "both", "split": [{"uses": "a"}, {"uses": "b"}]}, {"uses": "c"}]
+    queue = Pipelines(ledger, clock, entropy, [{"name": "p", "on": "go", "steps": steps}])
+    event = Event("go", {}, None, "api", clock.now(), entropy.uuid())
+    start = queue.tx_config.router.start("p", event, submitted_by=SubmittedBy.API, priority=600)
+    assert start is not None
+    q = LimitedQueue(ledger, clock, entropy, NO_LIMITS)
+    earlier = q.put("a")
+    work = ((start,), SpawnPoint(), queue.tx_config, Ids(entropy.uuid()), clock.now())
+    first = ledger.write(lambda tx: close.write_intents(tx, *work)).job_ids
+    assert len(first) == 2
+    assert q.take_ids(8) == [*first, earlier]

@@ -35,6 +35,7 @@ class RouteSettings(Section):
     from_: Name = Field(alias="from", description="Plugin that emits the event.")
     event_type: Name = Field(description="Exact type of the event.")
     to: Name = Field(description="Plugin that handles the event.")
+    priority: Priority = span("0s", PRIORITY)
     debounce: DebounceSettings | None = Field(default=None, description=DEBOUNCE)
 
 

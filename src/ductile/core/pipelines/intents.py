@@ -36,6 +36,8 @@ class SpawnJob:
     """If set, the job exceeds a limit: it is recorded and ends as `dead` with this reason."""
     series: Series | None = None
     """If set, the job waits, and replaces the job of this series that has not started."""
+    priority: float = 0.0
+    """Seconds by which the job starts as if it had been enqueued earlier."""
 
     @property
     def identity(self) -> tuple[str, str, str, str, str, str]:

@@ -96,6 +96,8 @@ class Router:
     """The event types that waiting steps wait for; also those of waits that began before."""
     debounces: Mapping[str, Debounce] = field(default_factory=dict)
     """By target: see `core/flow/debounce.py`."""
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    """Of the routes that have one, in seconds, by the same target."""
     redactor: Redactor = field(default_factory=Redactor)
     """Hides secrets in the reasons why an event was not routed."""
 
@@ -170,10 +172,12 @@ class Router:
         baggage: Mapping[str, Json] | None = None,
         at: str | None = None,
         dedupe_ttl: float | None = None,
+        priority: float = 0.0,
     ) -> StartPipeline | None:
         """An instance by name, whatever its `on`, `from_plugin` and `if`; None if unknown.
 
-        `at` is its first step; by default the first of the pipeline.
+        `at` is its first step; by default the first of the pipeline. `priority`, in seconds,
+        is that of its first jobs.
         """
         found = self.pipelines.get(pipeline)
         if found is None:
@@ -184,7 +188,10 @@ class Router:
             dedupe_key=event.dedupe_key,
             dedupe_ttl=dedupe_ttl,
         )
-        return self._instance(found, entry, InstanceCause.outside(event, submitted_by, baggage), at)
+        cause = InstanceCause.outside(event, submitted_by, baggage)
+        started = self._instance(found, entry, cause, at)
+        children = tuple(_prioritized(child, priority) for child in started.children)
+        return replace(started, children=children) if priority else started
 
     def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
         """The hook pipelines that the end of a root job starts; up to three ids are needed."""
@@ -279,8 +286,9 @@ class Router:
         if event.type in self.awaited:
             yield MatchWaits(event)
         for plugin in self.routes.get((source, event.type), ()):
-            debounce = self.debounces.get(route_target(source, event.type, plugin))
-            yield self._routed(plugin, entry, debounce)
+            target = route_target(source, event.type, plugin)
+            priority = self.priorities.get(target, 0.0)
+            yield self._routed(plugin, entry, self.debounces.get(target), priority)
         for name in _matches(self.triggers, event.type, source):
             if name == started:
                 continue
@@ -371,7 +379,9 @@ class Router:
             dead=self._over(self.pipelines.get(pipeline), entry.hops, entry.depth, entry.max_depth),
         )
 
-    def _routed(self, plugin: str, entry: Entry, debounce: Debounce | None) -> SpawnJob:
+    def _routed(
+        self, plugin: str, entry: Entry, debounce: Debounce | None, priority: float = 0.0
+    ) -> SpawnJob:
         return SpawnJob(
             plugin=plugin,
             command=HANDLE,
@@ -382,6 +392,7 @@ class Router:
             dedupe_key=entry.event.dedupe_key,
             dead=self._over(None, entry.hops),
             series=None if debounce is None else debounce.series(entry.event.payload),
+            priority=priority,
         )
 
     def _depth_limit(self, pipeline: str, context: Mapping[str, Json]) -> int:
@@ -410,6 +421,7 @@ def build(
     max_hops: int = MAX_HOPS,
     debounces: Iterable[Debounce] = (),
     redactor: Redactor | None = None,
+    priorities: Mapping[str, float] | None = None,
 ) -> Router:
     """Index the configured routes and pipelines."""
     by_route: dict[tuple[str, str], list[str]] = {}
@@ -438,6 +450,7 @@ def build(
             if node.wait is not None and node.wait.event
         ),
         MappingProxyType({debounce.target: debounce for debounce in debounces}),
+        MappingProxyType(dict(priorities or {})),
         redactor or Redactor(),
     )
 
@@ -454,6 +467,12 @@ def _debounced(start: StartPipeline, debounce: Debounce | None) -> StartPipeline
         return start
     series = debounce.series(first.event.payload)
     return replace(start, children=(replace(first, series=series),))
+
+
+def _prioritized(child: SpawnJob | OpenScope, priority: float) -> SpawnJob | OpenScope:
+    if isinstance(child, SpawnJob):
+        return replace(child, priority=priority)
+    return replace(child, children=tuple(_prioritized(one, priority) for one in child.children))
 
 
 def _matches(index: _Index, name: str, source: str) -> Iterator[str]:

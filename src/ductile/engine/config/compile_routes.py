@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.redact import redact_problems
+from ductile.core.flow.debounce import route_target
 from ductile.core.pipelines.compile import Compiled, compile_pipelines
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.router import build as build_router
@@ -68,6 +69,11 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
         settings.service.max_hops,
         found_debounces,
         Redactor(loaded.secrets),
+        {
+            route_target(route.from_, route.event_type, route.to): route.priority
+            for route in settings.routes
+            if route.priority
+        },
     )
     return router, located
 

@@ -119,6 +119,10 @@ class PipelineStartBody(StartBody):
         default_factory=dict, description="The payload of the event that starts the pipeline."
     )
     dedupe_key: Text = Field(None, description="Skip if a first job with this key exists.")
+    priority: Annotated[float | None, BodyDuration(LONGEST_PRIORITY)] = Field(
+        None,
+        description="Start the first jobs as if enqueued this much earlier: `10m`, or seconds.",
+    )
 
 
 class CancelBody(ActionBody):

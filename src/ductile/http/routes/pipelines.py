@@ -99,6 +99,7 @@ async def start_pipeline(
         submitted_by(request),
         body.dedupe_key,
         body.dedupe_ttl,
+        body.priority or 0.0,
     )
     if body.dry_run:
         return await _plan_start(request, start, body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ from ductile.errors import LedgerBusy, LedgerError, LedgerFull
 
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
 _FILE_ERRORS = (*_DAMAGE, apsw.IOError, apsw.CantOpenError, apsw.NoMemError)
+_MISSING_INDEX = re.compile(r"no such index: (\w+)")
 _ADVICE = "; replace it by a backup (ductile system restore), or move it away"
 
 
@@ -35,6 +37,11 @@ def translate_error(error: BaseException) -> BaseException:
     if isinstance(error, _FILE_ERRORS):
         advice = _ADVICE if isinstance(error, _DAMAGE) else ""
         return LedgerError(f"the ledger's file cannot be used: {error}{advice}")
+    if isinstance(error, apsw.SQLError) and (missing := _MISSING_INDEX.search(str(error))):
+        return LedgerError(
+            f"the ledger's index {missing[1]} is missing; restore a backup, or create the index as"
+            " its migration does (ductile system verify lists what is missing)"
+        )
     return error
 
 

@@ -20,7 +20,7 @@ from ductile.model import Cancellation, JobStatus
 from ductile.store.engines.api import Tx
 from ductile.store.flow import set_aside
 from ductile.store.flow.gate import Gate
-from ductile.store.flow.set_aside import KeyRow
+from ductile.store.flow.set_aside import MOST_RELEASED, KeyRow, Overview
 from ductile.store.jobs import cancel_requests, close, read
 from ductile.store.tx_config import TxConfig
 
@@ -70,8 +70,10 @@ def find_startable(
     search = _Search(tx, gate, conditions, pauses, tx_config)
     search.read_order("first_ready_limit_keys")
     if has_set_aside:
-        search.read_order("first_placed_limit_keys")
-        search.read_keys()
+        overview = set_aside.read_overview(tx, gate, first=BATCHES[0])
+        if overview.has_placed:
+            search.read_order("first_placed_limit_keys")
+        search.read_keys(overview)
     return search.best
 
 
@@ -108,17 +110,19 @@ class _Search:
         # The rest of the backlog is read by the next claim, which must not wait for an event.
         self._tx.effects.ready += 1
 
-    def read_keys(self) -> None:
+    def read_keys(self, overview: Overview) -> None:
         """Read the keys with jobs set aside, until no further one can have an earlier job."""
-        has_more = set_aside.release_rows(self._tx, self._gate)
-        self._walk_keys()
+        released = set_aside.release_rows(self._tx, self._gate, overview)
+        self._walk_keys(None if released else overview.first)
         # The rest returns in the next claim, which must not wait for an event.
-        self._tx.effects.ready += has_more and self.best is None
+        self._tx.effects.ready += released >= MOST_RELEASED and self.best is None
 
-    def _walk_keys(self) -> None:
+    def _walk_keys(self, rows: list[KeyRow] | None) -> None:
+        """The first rows of the order may be given."""
         passed = 0
         for size in BATCHES:
-            rows = set_aside.list_first(self._tx, self._gate.plugin, limit=size, passed=passed)
+            if rows is None:
+                rows = set_aside.list_first(self._tx, self._gate.plugin, limit=size, passed=passed)
             self._gate.read_keys(row.limit_key for row in rows)
             moved = False
             for row in rows:
@@ -129,6 +133,7 @@ class _Search:
                 moved = moved or has_moved
             if len(rows) < size and not moved:
                 return
+            rows = None
         self._tx.effects.ready += 1
 
     def _read_key(self, row: KeyRow, passed: int) -> tuple[bool, bool]:

@@ -76,26 +76,50 @@ def hold_full(tx: Tx, gate: Gate, row: KeyRow, concurrency_key: str) -> None:
     tx.run("hold_key", until=None, limits=None, full_key=concurrency_key, **key)
 
 
-def release_rows(tx: Tx, gate: Gate) -> bool:
-    """Return rows to the order whose reason may have ended; whether there may be more of them."""
-    found = tx.all(
-        "keys_to_release",
+class Overview(NamedTuple):
+    """What a claim needs to know of a plugin's jobs set aside."""
+
+    due: list[KeyRow]
+    """Rows whose time has come, or was computed under other limits."""
+    full_keys: list[str]
+    """Concurrency keys that were full when a claim met them."""
+    first: list[KeyRow]
+    """The first rows of the order."""
+    has_placed: bool
+    """Whether any job has a priority."""
+
+
+def read_overview(tx: Tx, gate: Gate, *, first: int) -> Overview:
+    rows = tx.all(
+        "set_aside_overview",
         plugin=gate.plugin,
         now=to_text(gate.now),
         latest=to_text(gate.now + LONGEST_HOLD),
         limits=_fingerprint(gate.limits),
         limit=MOST_RELEASED,
+        first=first,
     )
-    for (full_key,) in tx.all("full_keys", plugin=gate.plugin):
-        if not gate.is_key_full(full_key):
-            values = {"plugin": gate.plugin, "full_key": full_key, "limit": MOST_RELEASED}
-            found += tx.all("rows_of_full_key", **values)
-        if len(found) >= MOST_RELEASED:
-            break
-    for limit_key, pipeline in found:
-        key = _key(gate.plugin, KeyRow(limit_key, pipeline, 0))
-        tx.run("hold_key", until=None, limits=None, full_key=None, **key)
-    return len(found) >= MOST_RELEASED
+    keys = [(kind, KeyRow(*row)) for kind, *row in rows]
+    return Overview(
+        [row for kind, row in keys if kind == "due"],
+        [row.limit_key for kind, row in keys if kind == "full"],
+        sorted((row for kind, row in keys if kind == "first"), key=lambda row: row.place),
+        any(kind == "placed" for kind, _ in keys),
+    )
+
+
+def release_rows(tx: Tx, gate: Gate, overview: Overview) -> int:
+    """Return rows to the order that nothing may hold now; `MOST_RELEASED` if there may be more."""
+    found = overview.due[:MOST_RELEASED]
+    for full_key in overview.full_keys:
+        if len(found) < MOST_RELEASED and not gate.is_key_full(full_key):
+            limit = MOST_RELEASED - len(found)
+            values = {"plugin": gate.plugin, "full_key": full_key, "limit": limit}
+            rows = tx.all("rows_of_full_key", **values)
+            found += [KeyRow(limit_key, pipeline, 0) for limit_key, pipeline in rows]
+    for row in found:
+        tx.run("hold_key", until=None, limits=None, full_key=None, **_key(gate.plugin, row))
+    return len(found)
 
 
 def release_pipeline(tx: Tx, pipeline: str) -> None:

@@ -215,7 +215,7 @@ class _IntentWriter:
             return
         config = self._tx_config
         enqueue.set_limit_key(self._tx, job_id, intent.plugin, intent.command, column, config)
-        priority = config.priority(intent.plugin, intent.pipeline)
+        priority = max(intent.priority, config.priority(intent.plugin, intent.pipeline))
         enqueue.set_place(self._tx, job_id, priority, self._now)
         self.spawned.job_ids.append(job_id)
         if intent.dead is not None:

@@ -54,30 +54,11 @@ WHERE plugin = :plugin AND limit_key = :limit_key AND pipeline = :pipeline;
 UPDATE set_aside_keys SET held_until = :until, held_by = :limits, full_key = :full_key
 WHERE plugin = :plugin AND limit_key = :limit_key AND pipeline = :pipeline;
 
--- name: keys_to_release
--- Keys whose time has come, and those that were held under other limits. One query per range, so
--- that each uses its index.
-SELECT limit_key, pipeline FROM (
-  SELECT limit_key, pipeline FROM (
-    SELECT limit_key, pipeline FROM set_aside_keys
-    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_until <= :now LIMIT :limit) AS due
-  UNION ALL
-  SELECT limit_key, pipeline FROM (
-    SELECT limit_key, pipeline FROM set_aside_keys
-    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_until > :latest
-      AND held_until < @never@ LIMIT :limit) AS impossible
-  UNION ALL
-  SELECT limit_key, pipeline FROM (
-    SELECT limit_key, pipeline FROM set_aside_keys
-    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_by < :limits LIMIT :limit) AS lower
-  UNION ALL
-  SELECT limit_key, pipeline FROM (
-    SELECT limit_key, pipeline FROM set_aside_keys
-    WHERE plugin = :plugin AND held_until IS NOT NULL AND held_by > :limits LIMIT :limit) AS higher
-) AS found LIMIT :limit;
-
--- name: full_keys
--- The concurrency keys that were full when a claim met them: a loose index scan.
+-- name: set_aside_overview
+-- What a claim needs to know of a plugin's jobs set aside, in one query. 'due': keys whose time has
+-- come or was computed under other limits. 'full': the concurrency keys that were full when a claim
+-- met them. 'first': the first keys of the order. 'placed': whether any job has a priority. Each part
+-- uses an index of its own.
 WITH RECURSIVE found(full_key) AS (
   SELECT (SELECT min(full_key) FROM set_aside_keys
           WHERE plugin = :plugin AND full_key IS NOT NULL)
@@ -86,7 +67,33 @@ WITH RECURSIVE found(full_key) AS (
           WHERE plugin = :plugin AND full_key IS NOT NULL AND full_key > found.full_key)
   FROM found WHERE found.full_key IS NOT NULL
 )
-SELECT full_key FROM found WHERE full_key IS NOT NULL;
+SELECT 'due', limit_key, pipeline, place FROM (
+  SELECT limit_key, pipeline, place FROM set_aside_keys
+  WHERE plugin = :plugin AND held_until IS NOT NULL AND held_until <= :now LIMIT :limit) AS due
+UNION ALL
+SELECT 'due', limit_key, pipeline, place FROM (
+  SELECT limit_key, pipeline, place FROM set_aside_keys
+  WHERE plugin = :plugin AND held_until IS NOT NULL AND held_until > :latest
+    AND held_until < @never@ LIMIT :limit) AS impossible
+UNION ALL
+SELECT 'due', limit_key, pipeline, place FROM (
+  SELECT limit_key, pipeline, place FROM set_aside_keys
+  WHERE plugin = :plugin AND held_until IS NOT NULL AND held_by < :limits LIMIT :limit) AS lower
+UNION ALL
+SELECT 'due', limit_key, pipeline, place FROM (
+  SELECT limit_key, pipeline, place FROM set_aside_keys
+  WHERE plugin = :plugin AND held_until IS NOT NULL AND held_by > :limits LIMIT :limit) AS higher
+UNION ALL
+SELECT 'full', full_key, '', 0 FROM found WHERE full_key IS NOT NULL
+UNION ALL
+SELECT 'first', limit_key, pipeline, place FROM (
+  SELECT limit_key, pipeline, place FROM set_aside_keys
+  WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL
+  ORDER BY place LIMIT :first) AS first
+UNION ALL
+SELECT 'placed', '', '', 0 WHERE EXISTS (
+  SELECT 1 FROM job_queue WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL
+    AND set_aside = 2);
 
 -- name: rows_of_full_key
 SELECT limit_key, pipeline FROM set_aside_keys

@@ -10,8 +10,9 @@ from typing import Any
 import apsw
 import pytest
 
-from ductile.errors import LedgerBroken, LedgerBusy, LedgerFull
+from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.jobs import read
 from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.rehearsal import Rehearsal
 from ductile.store.tx_config import TxConfig
@@ -173,4 +174,15 @@ def test_damaged_page_affects_only_the_transactions_that_need_it(path: Path) -> 
     assert "malformed" in str(answers["log"])
     assert not isinstance(answers["log"], LedgerBroken)
     assert (exists(ledger, "a"), exists(ledger, "b")) == (True, True)
+    ledger.close()
+
+
+def test_missing_index_is_named(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    script = apsw.Connection(str(tmp_path / "state.db"))
+    script.execute("DROP INDEX job_queue_created")
+    script.close()
+    with pytest.raises(LedgerError, match="index job_queue_created is missing"):
+        ledger.read(lambda tx: read.list_jobs(tx, read.JobFilter(), limit=1))
     ledger.close()

@@ -146,6 +146,7 @@ def visualize(context: CommandContext, name: str, text: bool, mermaid: bool) -> 
 @PAYLOAD
 @click.option("--dedupe-key", metavar="K", help="Skip if a first step with this key already ran.")
 @DEDUPE_TTL
+@click.option("--priority", metavar="D", help="Start as if enqueued this much earlier: 10m.")
 @click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
 @TIMEOUT
 def run(
@@ -154,6 +155,7 @@ def run(
     payload: str | None,
     dedupe_key: str | None,
     dedupe_ttl: str | None,
+    priority: str | None,
     detached: bool,
     timeout: float,
 ) -> int:
@@ -174,7 +176,8 @@ def run(
             "no gateway is running, and a pipeline needs one; start it (ductile start), "
             "or show what would run: ductile pipeline dry-run"
         )
-    body = {"payload": given, "dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
+    keys = {"dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
+    body = {"payload": given, "priority": priority, **keys}
     started = client.post(
         f"{path_to('pipeline', name)}?async=true",
         {key: value for key, value in body.items() if value is not None},
