@@ -3199,6 +3199,8 @@ export interface components {
             dry_run: boolean;
             /** @description The payload of the event that starts the pipeline. */
             payload?: unknown;
+            /** @description Start the first jobs as if enqueued this much earlier: `10m`, or seconds. */
+            priority?: string | number;
         };
         /** @description The pipeline is started. */
         PipelineStarted: {
