@@ -52,6 +52,23 @@ class SubmittedBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class WarmStart:
+    """What a zygote needs to start a Python plugin warm."""
+
+    plugin: str
+    key: str
+    """Equal for launches that can share a zygote."""
+    command: tuple[str, ...]
+    """The interpreter and its options."""
+    entrypoint: str
+    first_line: str
+    """How the entrypoint begins: it names the interpreter."""
+    preload: tuple[str, ...]
+    """The modules to import."""
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Everything a slot needs to run one plugin process."""
 
@@ -64,6 +81,8 @@ class Launch:
     stderr_cap: int = STDERR_CAP
     stat: bytes = b""
     """If it is set, the stat that the program must have, as the runner encodes it."""
+    warm: WarmStart | None = None
+    """If it is set, the program may be started from a zygote."""
 
 
 class Ending(StrEnum):

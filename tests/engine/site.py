@@ -19,7 +19,7 @@ from ductile.model import NewJob, SubmittedBy
 from ductile.runner.process_scan import has_variable
 from ductile.store.engines.api import Effects, StoredNotice
 from ductile.store.jobs import read
-from tests.waiting import WAIT_LIMIT
+from tests.waiting import WAIT_LIMIT, until
 
 PYTHON = f"#!{sys.executable} -IS\nimport json, os, signal, sys, time\n"
 SHELL = "#!/bin/sh\n"
@@ -192,6 +192,18 @@ class Running:
             notice = found()
         assert notice is not None
         return notice
+
+    def prepare_warm(self, plugin: str) -> None:
+        """Wait until jobs of this plugin are started warm."""
+        warm, slots = self.gateway.compiled.plans[plugin].warm, self.gateway.warm_slots
+        assert warm is not None
+        assert slots is not None
+        until(lambda: slots.is_ready(warm))
+
+    def warm_processes(self) -> set[int]:
+        """The zygotes and warm slots, which have the environment of their jobs."""
+        slots = self.gateway.warm_slots
+        return set() if slots is None else slots.processes()
 
     def list_notices(self) -> list[tuple[str, str | None]]:
         return [(notice.type, notice.job_id) for notice in self._received]

@@ -17,15 +17,36 @@ def write(text: str) -> str:
     return PYTHON + f"sys.stdout.buffer.write({text})\n"
 
 
+class HostileSite(Site):
+    is_warm = False
+
+
+@pytest.fixture(params=["cold", "warm"])
+def both(request: pytest.FixtureRequest, site: Site) -> Site:
+    """An installation whose plugin is started cold or warm."""
+    site.__class__ = HostileSite
+    assert isinstance(site, HostileSite)
+    site.is_warm = request.param == "warm"
+    return site
+
+
 def run_script(site: Site, script: str, *, payload: Any = None, **settings: Any) -> dict[str, Any]:
     """Run a job of the plugin, and another one after it."""
     settings.setdefault("retry", {"max_attempts": 1})
-    site.plugin("hostile", script, **settings)
+    is_warm = isinstance(site, HostileSite) and site.is_warm
+    if is_warm and not script.startswith(PYTHON):
+        script = PYTHON + f"os.execv('/bin/sh', ['sh', '-c', {script!r}])\n"
+    manifest = "runtime: {python: warm}" if is_warm else ""
+    site.plugin("hostile", script, manifest=manifest, **settings)
     site.plugin("good", OK)
     site.settings["service"]["max_workers"] = 1
     with site.running() as running:
+        if is_warm:
+            running.prepare_warm("hostile")
         job = running.run("hostile", payload=payload)
-        assert site.alive() == []
+        if is_warm:
+            assert len(running.warm_processes()) == 2, "the job has had no warm slot"
+        assert set(site.alive()) <= running.warm_processes()
         assert running.run("good")["status"] == "succeeded"
     return job
 
@@ -84,39 +105,39 @@ def test_response_of_10_mib_is_accepted(site: Site) -> None:
     assert run_script(site, write(body))["status"] == "succeeded"
 
 
-def test_plugin_that_ignores_sigterm_is_killed_after_the_grace(site: Site) -> None:
-    job = run_script(site, "trap '' TERM\nwhile :; do sleep 1; done", timeouts={"poll": "100ms"})
+def test_plugin_that_ignores_sigterm_is_killed_after_the_grace(both: Site) -> None:
+    job = run_script(both, "trap '' TERM\nwhile :; do sleep 1; done", timeouts={"poll": "100ms"})
     assert job["status"] == "dead"
     assert "timed out" in job["last_error"]
 
 
-def test_output_after_sigterm_is_ignored(site: Site) -> None:
+def test_output_after_sigterm_is_ignored(both: Site) -> None:
     script = (
         PYTHON + f"def late(*_):\n    {ANSWER.strip()}\n    os._exit(0)\n"
         "signal.signal(signal.SIGTERM, late)\nwhile True: time.sleep(1)\n"
     )
-    job = run_script(site, script, timeouts={"poll": "300ms"})
+    job = run_script(both, script, timeouts={"poll": "300ms"})
     assert (job["status"], "timed out" in job["last_error"]) == ("dead", True)
 
 
 @pytest.mark.parametrize("leave", ["", "setsid "], ids=["in-the-group", "in-a-session-of-its-own"])
-def test_grandchild_that_holds_stdout_is_killed(site: Site, leave: str) -> None:
-    job = run_script(site, f"{leave}sh -c 'trap \"\" TERM HUP; sleep 600' &\n{OK}")
+def test_grandchild_that_holds_stdout_is_killed(both: Site, leave: str) -> None:
+    job = run_script(both, f"{leave}sh -c 'trap \"\" TERM HUP; sleep 600' &\n{OK}")
     assert job["status"] == "succeeded"
 
 
-def test_grandchild_without_pipes_is_killed(site: Site) -> None:
-    job = run_script(site, f"setsid sleep 600 </dev/null >/dev/null 2>&1 &\n{OK}")
+def test_grandchild_without_pipes_is_killed(both: Site) -> None:
+    job = run_script(both, f"setsid sleep 600 </dev/null >/dev/null 2>&1 &\n{OK}")
     assert job["status"] == "succeeded"
 
 
-def test_plugin_that_closes_stdout_early_is_judged_by_its_output(site: Site) -> None:
-    job = run_script(site, OK + "exec >&-\nexec sleep 600")
+def test_plugin_that_closes_stdout_early_is_judged_by_its_output(both: Site) -> None:
+    job = run_script(both, OK + "exec >&-\nexec sleep 600")
     assert job["status"] == "succeeded"
 
 
-def test_megabytes_on_stdout_and_stderr_are_read_and_capped(site: Site) -> None:
-    job = run_script(site, "head -c 50000000 /dev/zero >&2\nhead -c 50000000 /dev/zero")
+def test_megabytes_on_stdout_and_stderr_are_read_and_capped(both: Site) -> None:
+    job = run_script(both, "head -c 50000000 /dev/zero >&2\nhead -c 50000000 /dev/zero")
     assert job["status"] == "dead"
     [attempt] = job["attempts"]
     assert len(attempt["stderr"]) == 64 * 1024
@@ -135,24 +156,24 @@ def test_truncated_stderr_is_logged_as_a_warning(
     assert [(line["level"], line["plugin"]) for line in cut] == [("warn", "hostile")] * warned
 
 
-def test_plugin_that_does_not_read_stdin_does_not_block(site: Site) -> None:
-    job = run_script(site, OK, payload={"big": "x" * 1024**2})
+def test_plugin_that_does_not_read_stdin_does_not_block(both: Site) -> None:
+    job = run_script(both, OK, payload={"big": "x" * 1024**2})
     assert job["status"] == "succeeded"
 
 
-def test_error_names_the_signal_that_ended_a_plugin(site: Site) -> None:
-    job = run_script(site, "kill -SEGV $$")
+def test_error_names_the_signal_that_ended_a_plugin(both: Site) -> None:
+    job = run_script(both, "kill -SEGV $$")
     assert (job["status"], "signal 11" in job["last_error"]) == ("dead", True)
 
 
-def test_plugin_that_kills_its_slot_loses_only_its_attempt(site: Site) -> None:
-    job = run_script(site, "kill -9 $PPID\nsleep 600")
+def test_plugin_that_kills_its_slot_loses_only_its_attempt(both: Site) -> None:
+    job = run_script(both, "kill -9 $PPID\nsleep 600")
     assert job["status"] == "dead"
     assert "slot 0" in job["last_error"]
 
 
-def test_stopped_plugin_times_out(site: Site) -> None:
-    job = run_script(site, "kill -STOP $$", timeouts={"poll": "100ms"})
+def test_stopped_plugin_times_out(both: Site) -> None:
+    job = run_script(both, "kill -STOP $$", timeouts={"poll": "100ms"})
     assert (job["status"], "timed out" in job["last_error"]) == ("dead", True)
 
 

@@ -49,6 +49,7 @@ from ductile.runner import cgroup
 from ductile.runner.client import BUFFER_LIMIT
 from ductile.runner.pool import RunnerPool
 from ductile.runner.process_scan import kill_marked_processes
+from ductile.runner.warm.slots import WarmSlots
 from ductile.store import nodes, notices
 from ductile.store.access import audit
 from ductile.store.access.audit import AuditEntry
@@ -94,6 +95,8 @@ class Gateway(Services):
         self._lock.acquire(for_gateway=slots is None)
         failpoint("locked")
         self._launch_runner(slots or self.workers, room=slots or max(self.workers, LATER_WORKERS))
+        if slots is None:
+            self.warm_slots = WarmSlots(self.pool, self._log_runner_event)
         # The orphaned processes of a dead gateway are ended while the ledger opens; nothing is
         # recovered before both are done.
         with ThreadPoolExecutor(1, "kill-marked") as executor:
@@ -358,8 +361,8 @@ class Gateway(Services):
 
     def _log_runner_event(self, name: str, details: Mapping[str, object]) -> None:
         self.counters.count_runner_event(name)
-        lost = name.endswith(".lost")
-        self._log.log("warn" if lost else "debug", name.replace(".", " "), **details)
+        is_bad = name.endswith(".lost") or name == "warm.refused"
+        self._log.log("warn" if is_bad else "debug", name.replace(".", " "), **details)
 
     def _terminate_local_jobs(self) -> None:
         """End local processes; their jobs return to the queue, where another node may own them."""
@@ -405,6 +408,8 @@ class Gateway(Services):
             if self.failure is None:
                 end_boot(self.ledger, self.boot, self.clock.now(), self._log)
             self.ledger.close()
+        if self.warm_slots is not None:
+            self.warm_slots.stop()
         if hasattr(self, "pool"):
             self.pool.stop()
         if hasattr(self, "started_log"):

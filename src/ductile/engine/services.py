@@ -32,6 +32,7 @@ from ductile.engine.socket_path import SOCKET
 from ductile.errors import LedgerBroken, Problem
 from ductile.log import logger
 from ductile.model import Cancellation, NewJob
+from ductile.runner.warm.slots import WarmSlots
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.jobs.enqueue import Enqueued
@@ -91,6 +92,7 @@ class Services:
         """None in a process that runs no jobs."""
         self.outbox_workers: dict[str, OutboxWorker[Any]] = {}
         self.dispatcher: Dispatcher | None = None
+        self.warm_slots: WarmSlots | None = None
         self.health: HealthMonitor | None = None
         """None in a process that only reads."""
         self.alerts: AlertEvaluator | None = None

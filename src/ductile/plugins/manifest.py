@@ -33,6 +33,8 @@ from ductile.model import CORE_PREFIX, Json
 MANIFEST_NAME = "manifest.yaml"
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 COMMAND_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,127}$"
+MODULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+MAX_PRELOAD = 50
 MAX_BYTES = 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
@@ -212,6 +214,16 @@ class ConfigKeys(_Part):
         }
 
 
+class Runtime(_Part):
+    """How the processes of a Python plugin are started."""
+
+    python: Literal["cold", "warm"] = "cold"
+    """`warm`: jobs are forked from an interpreter that has imported the modules of `preload`."""
+    preload: Annotated[
+        tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...], Field(max_length=MAX_PRELOAD)
+    ] = ()
+
+
 class Manifest(_Part):
     model_config = ConfigDict(
         title="Ductile plugin manifest",
@@ -238,6 +250,7 @@ class Manifest(_Part):
     ]
     fact_outputs: tuple[FactOutput, ...] = ()
     config_keys: ConfigKeys = ConfigKeys.model_construct()
+    runtime: Runtime = Runtime.model_construct()
 
     def command(self, name: str) -> Command | None:
         return next((command for command in self.commands if command.name == name), None)

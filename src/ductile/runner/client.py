@@ -96,6 +96,11 @@ class SlotClient:
         return connection.pid if connection else 0
 
     @property
+    def launch(self) -> Launch | None:
+        """The present launch."""
+        return self._launch
+
+    @property
     def buffered(self) -> int:
         """How many launches the slot starts after the present one."""
         return len(self._buffered)
@@ -382,6 +387,10 @@ class SlotClient:
         if answer[1] == protocol.OUTPUT:
             self.live_stderr += answer[-1]
             return None
+        if answer[1] == protocol.NOT_WARM:
+            # It has ended by itself, and has started neither this launch nor those behind it.
+            connection.refusal = answer[-1].decode("utf-8", "replace") or "it refuses to start"
+            raise self._lost(connection, connection.refusal, launch_taken=False)
         assert self._launch is not None
         outcome = outcome_of(self._launch, answer)
         if not buffered:

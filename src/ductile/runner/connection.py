@@ -18,6 +18,8 @@ class SlotConnection:
         self.sock = socket.socket(fileno=fd)
         self.sock.setblocking(False)
         self.reader = protocol.FrameReader(self.sock)
+        self.refusal = ""
+        """Why a warm slot starts nothing more; empty if it does."""
 
     def shut_down(self) -> None:
         """End the connection, also while another thread waits on it."""

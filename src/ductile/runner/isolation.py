@@ -9,6 +9,7 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
 from functools import cache
 
 _PR_SET_DUMPABLE = 4
@@ -32,9 +33,15 @@ def allow_inspection() -> None:
     _set_dumpable(1)
 
 
+@cache
+def _prctl() -> Callable[..., int]:
+    """Looked up once: a fork that calls it later has it already."""
+    function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
+    return function
+
+
 def _set_dumpable(value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_DUMPABLE, value, 0, 0, 0):
+    if _prctl()(_PR_SET_DUMPABLE, value, 0, 0, 0):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from struct import Struct
 
@@ -64,12 +64,13 @@ class RunnerPool:
         self._slots = [SlotClient(index, self._renew) for index in range(slots)]
         self._wanted = slots
         """How many of them have a process after a restart of the runner."""
-        self._lock_fd, self._started_log_fd = lock_fd, started_log_fd
-        self._on_event = on_event
+        self.lock_fd, self.started_log_fd = lock_fd, started_log_fd
+        self.on_event = on_event
         self._cgroup_name = cgroup_name
-        self._owns_all_children = owns_all_children
-        self._cgroup: cgroup.Cgroup | None = None
-        self._bystanders: frozenset[int] = frozenset()
+        self.owns_all_children = owns_all_children
+        self.cgroup: cgroup.Cgroup | None = None
+        """The group that runner and plugins are in, if there is one."""
+        self.bystanders: frozenset[int] = frozenset()
         """Children of this process that were there before the runner."""
         self._lock = threading.Lock()
         self._runner: subprocess.Popen[bytes] | None = None
@@ -77,7 +78,7 @@ class RunnerPool:
         self._stopped = True
         self._last_loss = ""
         """How the last runner was lost."""
-        self._descriptor_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.descriptor_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._events: list[tuple[str, dict[str, object]]] = []
         """Not reported yet."""
 
@@ -128,9 +129,9 @@ class RunnerPool:
         with self._lock:
             if self._stopped and self._runner is None:
                 reaper.become_subreaper()
-                self._bystanders = frozenset(reaper.children(os.getpid()))
+                self.bystanders = frozenset(reaper.children(os.getpid()))
                 if self._cgroup_name:
-                    self._cgroup = cgroup.create(self._cgroup_name)
+                    self.cgroup = cgroup.create(self._cgroup_name)
                 self._execute_runner()
 
     def start(self) -> None:
@@ -150,8 +151,8 @@ class RunnerPool:
                 return
             self._stopped = True
             self._end_runner(_END_PATIENCE)
-            if self._cgroup is not None:
-                self._cgroup.remove()
+            if self.cgroup is not None:
+                self.cgroup.remove()
 
     def _execute_runner(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -159,31 +160,34 @@ class RunnerPool:
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, Struct("@ll").pack(_REPLY_SECONDS, 0)
         )
         with theirs:
-            wanted = theirs.fileno(), self._started_log_fd, self._lock_fd
+            wanted = theirs.fileno(), self.started_log_fd, self.lock_fd
             inherited = [fd for fd in wanted if fd is not None]
             arguments = [ductile.__version__, *(str(-1 if fd is None else fd) for fd in wanted)]
             try:
                 with _runners_lock:
-                    self._runner = subprocess.Popen(
-                        [sys.executable, "-I", "-S", _PROGRAM, *arguments],
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        pass_fds=inherited,
-                        # Without our secrets: plugins can read the environment of their parents.
-                        env={name: os.environ[name] for name in _RUNNER_ENV & os.environ.keys()},
-                        start_new_session=True,
-                    )
+                    self._runner = self._popen(arguments, inherited)
                     _runners.add(self._runner.pid)
             except OSError:
                 ours.close()
                 raise
         # Before it forks, which it does on request. Where it has died, the first request shows it.
         with suppress(OSError):
-            if self._cgroup is not None:
-                self._cgroup.add(self._runner.pid)
+            if self.cgroup is not None:
+                self.cgroup.add(self._runner.pid)
         with suppress(OSError):
-            resource.prlimit(self._runner.pid, resource.RLIMIT_NOFILE, self._descriptor_limits)
+            resource.prlimit(self._runner.pid, resource.RLIMIT_NOFILE, self.descriptor_limits)
         self._control = ours
+
+    def _popen(self, arguments: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", _PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=inherited,
+            # Without our secrets: plugins can read the environment of their parents.
+            env={name: os.environ[name] for name in _RUNNER_ENV & os.environ.keys()},
+            start_new_session=True,
+        )
 
     def _connect_slots(self) -> None:
         assert self._runner is not None
@@ -270,9 +274,9 @@ class RunnerPool:
         """Report events outside the lock: `on_event` may call us."""
         with self._lock:
             events, self._events = self._events, []
-        if self._on_event is not None:
+        if self.on_event is not None:
             for name, details in events:
-                self._on_event(name, details)
+                self.on_event(name, details)
 
     def _end_runner(self, patience: float) -> None:
         """Disconnect from the runner and its slots, and wait until all below them is gone."""
@@ -290,25 +294,32 @@ class RunnerPool:
         process.wait()
         # They became our children when the runner died, and are killing their jobs.
         _wait_for_children(slots, _SLOT_PATIENCE)
-        if self._cgroup is not None:
+        if self.cgroup is not None:
             with suppress(OSError):
-                self._cgroup.kill()
+                self.cgroup.kill()
         self._kill_orphans(process.pid)
 
-    def _kill_orphans(self, session: int) -> None:
+    def _kill_orphans(self, session: int, spare: Collection[int] = ()) -> None:
         """Kill what a dead runner left to us, and no other child of this process."""
+
+        def is_spared(pid: int) -> bool:
+            return pid in spare or not self._is_orphan(pid, session)
+
         with _runners_lock:
-            _runners.discard(session)
-            reaper.kill_children(lambda pid: not self._is_orphan(pid, session), _KILL_PATIENCE)
+            if not spare:
+                _runners.discard(session)
+            reaper.kill_children(is_spared, _KILL_PATIENCE)
 
     def _is_orphan(self, pid: int, session: int) -> bool:
         try:
-            if os.getsid(pid) == session:
-                return True
+            its_session = os.getsid(pid)
         except ProcessLookupError:
             return False
-        if self._owns_all_children:
-            return pid not in _runners | self._bystanders
+        if its_session == session:
+            return True
+        if self.owns_all_children:
+            # The slots of a dead zygote, which end their jobs, are in its session.
+            return its_session not in _runners and pid not in self.bystanders
         marks = {slot.boot_mark for slot in self._slots if slot.boot_mark}
         return any(
             process_scan.has_variable(pid, os.fsencode(f"{process_scan.BOOT_VARIABLE}={mark}\0"))

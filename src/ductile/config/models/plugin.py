@@ -311,6 +311,21 @@ def _check_variable(value: Any) -> Any:
 VariableName = Annotated[str, BeforeValidator(_check_variable)]
 
 
+class RuntimeSettings(Section):
+    """How the processes of a Python plugin are started; overrides its manifest."""
+
+    python: Annotated[Literal["cold", "warm"], Word] | None = Field(
+        default=None,
+        description="`warm` forks jobs from an interpreter that has imported modules; `cold` "
+        "starts an interpreter per job. Default: as its manifest says.",
+    )
+    preload: tuple[Name, ...] | None = Field(
+        default=None,
+        description="Modules that a warm start imports. Default: as its manifest says.",
+        examples=[["httpx"]],
+    )
+
+
 class PluginSettings(Section):
     enabled: Flag = Field(default=True, description="Load the plugin.")
     uses: Name | None = Field(
@@ -376,6 +391,10 @@ class PluginSettings(Section):
         default=None, description="Maximum number of its jobs that run at once per key."
     )
     rate: RateSettings | None = Field(default=None, description="How often its jobs start.")
+    runtime: RuntimeSettings = Field(
+        default_factory=RuntimeSettings.model_construct,
+        description="How its processes are started, if it is in Python.",
+    )
     priority: Priority = span("0s", PRIORITY)
     notify_on_complete: Flag = Field(
         default=False, description="Start `on-hook` pipelines when its root jobs end."

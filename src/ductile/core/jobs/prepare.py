@@ -14,7 +14,7 @@ from ductile.core.jobs.plugin_protocol import encode_request, event_of, request_
 from ductile.core.pipelines.graph import Node
 from ductile.core.pipelines.step_io import entered_payload, prepare_step
 from ductile.core.values.json_values import Failure
-from ductile.model import Job, Json, Launch
+from ductile.model import Job, Json, Launch, WarmStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class PluginPlan:
     timeouts: Mapping[str, float]
     stat: bytes = b""
     """If it is set, the stat that the entrypoint must have."""
+    warm: WarmStart | None = None
+    """How it is started warm; None if it is not to be."""
+    cold_reason: str = ""
+    """Why a plugin that is to be started warm cannot be."""
 
     def timeout(self, command: str) -> float:
         return self.timeouts.get(command, default_timeout(command))
@@ -104,7 +108,14 @@ def prepare(
         event=event,
         workspace_dir=workspace_dir,
     )
-    launch = Launch(argv=plan.argv, env=plan.env, request=request, timeout=timeout, stat=plan.stat)
+    launch = Launch(
+        argv=plan.argv,
+        env=plan.env,
+        request=request,
+        timeout=timeout,
+        stat=plan.stat,
+        warm=plan.warm,
+    )
     return Ready(launch, entered)
 
 

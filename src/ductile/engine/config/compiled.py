@@ -31,6 +31,7 @@ from ductile.errors import Problem, Severity
 from ductile.model import CORE_PREFIX
 from ductile.plugins.environment import local_zone, plugin_environment
 from ductile.plugins.environments.locate import DIRECTORY
+from ductile.plugins.environments.warm_start import NoWarmStart, find_warm_start
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
 from ductile.plugins.trust import PluginSeals
 from ductile.store.tx_config import TxConfig
@@ -326,15 +327,27 @@ def _workspaces(settings: Settings, router: Router) -> Workspaces:
 
 
 def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:
+    own = _own(settings, plugin.name)
+    own_env = {**env, **own.env, "DUCTILE_PLUGIN": plugin.name}
+    runtime, default = own.runtime, plugin.manifest.runtime
+    warm, cold_reason = None, ""
+    if (runtime.python or default.python) == "warm":
+        preload = default.preload if runtime.preload is None else runtime.preload
+        try:
+            warm = find_warm_start(plugin, preload, own_env)
+        except NoWarmStart as error:
+            cold_reason = str(error)
     return PluginPlan(
         name=plugin.name,
         protocol=plugin.manifest.protocol,
         argv=plugin.argv,
-        env={**env, **_own(settings, plugin.name).env, "DUCTILE_PLUGIN": plugin.name},
+        env=own_env,
         commands=frozenset(command.name for command in plugin.manifest.commands),
         config=plugin.config_json,
         timeouts=_own(settings, plugin.name).timeouts,
         stat=plugin.entrypoint_stat if settings.service.strict_mode else b"",
+        warm=warm,
+        cold_reason=cold_reason,
     )
 
 

@@ -43,7 +43,7 @@ from ductile.core.waits.begin import begin_wait
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.auth import hash_token
 from ductile.log import logger
-from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement
+from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement, WarmStart
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 
 LEFT_TO_OTHERS = timedelta(minutes=15)
@@ -166,6 +166,12 @@ class Attempt:
             names = f"{self.state.name} to {state.name}"
             raise RuntimeError(f"an attempt of job {self.job.id} cannot go from {names}")
         self.state = state
+
+    @property
+    def warm(self) -> WarmStart | None:
+        """How its plugin is started warm; None if it is not."""
+        plan = self._compiled.plans.get(self.job.plugin)
+        return plan.warm if plan is not None else None
 
     # STARTING, or before BUFFERED
 

@@ -27,10 +27,11 @@ from ductile.engine.dispatch.prefetch import PrefetchQueue
 from ductile.engine.dispatch.started_log import StartedLog
 from ductile.failpoint import failpoint
 from ductile.log import logger
-from ductile.model import Cancellation, Launch, Outcome, Settlement
+from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.client import BUFFER_LIMIT, SlotClient
 from ductile.runner.connection import SlotLost
 from ductile.runner.event_loop import EventLoop
+from ductile.runner.warm.slots import WarmSlots
 from ductile.store.jobs.claim import ClaimedJob
 
 CANCEL_GRACE = 5.0
@@ -45,6 +46,9 @@ class WorkerContext(AttemptContext, Protocol):
 
     stopping: threading.Event
     started_log: StartedLog
+
+    warm_slots: WarmSlots | None
+    """None if no job is started warm."""
 
     def has_other_nodes(self) -> bool: ...
 
@@ -63,10 +67,15 @@ class RunningLog(NamedTuple):
 class Worker:
     """A slot, with the attempt that has it and those that its slot buffers."""
 
-    __slots__ = ("attempt", "buffered", "is_leaving", "slot")
+    __slots__ = ("attempt", "buffered", "cold", "is_leaving", "slot", "warm_key")
 
     def __init__(self, slot: SlotClient) -> None:
+        self.cold = slot
+        """Its own slot."""
         self.slot = slot
+        """The slot in use: its own, or a warm one until that runs nothing more."""
+        self.warm_key: str | None = None
+        """What the warm slot in use can start; None while its own is in use."""
         self.is_leaving = False
         """Whether it is removed when it runs nothing more."""
         self.attempt: Attempt | None = None
@@ -171,7 +180,7 @@ class Workers:
     def resize(self, slots: Sequence[SlotClient]) -> None:
         """Use these slots from now on. A worker that runs an attempt is removed after it."""
         for worker in self._workers:
-            worker.is_leaving = worker.slot not in slots
+            worker.is_leaving = worker.cold not in slots
         leaving = [worker for worker in self._idle if worker.is_leaving]
         self._idle = [worker for worker in self._idle if not worker.is_leaving]
         for worker in leaving:
@@ -188,9 +197,9 @@ class Workers:
     def _remove(self, worker: Worker) -> None:
         """Remove a worker that runs nothing, and end the process of its slot."""
         self._workers = [one for one in self._workers if one is not worker]
-        del self._by_slot[worker.slot]
-        self._events.unwatch(worker.slot)
-        worker.slot.set_connection(None)
+        del self._by_slot[worker.cold]
+        self._events.unwatch(worker.cold)
+        worker.cold.set_connection(None)
 
     def cancel(self, why: Cancellation, grace: float, job_id: str | None) -> bool:
         """Cancel the attempt of this job, or all; whether one was found that had not ended.
@@ -275,7 +284,7 @@ class Workers:
             return
         context, attempt = self._context, self._prefetched.first
         over = not self._may_start or self._prefetched.is_over(attempt, context.clock.monotonic())
-        if attempt.needs_idle_worker or over:
+        if attempt.needs_idle_worker or over or self._warm_key(attempt) != worker.warm_key:
             return
         try:
             prepared = attempt.prepare()
@@ -321,12 +330,38 @@ class Workers:
             self._settle(attempt, lambda: prepared)
             return
         failpoint("prepared")
+        warm_slots, warm = self._context.warm_slots, prepared.warm
+        if warm is None or warm_slots is None or not warm_slots.is_ready(warm):
+            self._launch_on(worker, attempt, prepared, None)
+        elif (slot := warm_slots.take(warm)) is not None:
+            self._launch_on(worker, attempt, prepared, slot)
+        else:
+            self._events.run_in_thread(
+                partial(warm_slots.fork, warm),
+                lambda forked: self._guard(
+                    worker, lambda: self._launch_on(worker, attempt, prepared, forked.result())
+                ),
+            )
+
+    def _warm_key(self, attempt: Attempt) -> str | None:
+        """The key of the warm slots that can start this attempt; None if it is started cold."""
+        warm_slots, warm = self._context.warm_slots, attempt.warm
+        is_warm = warm is not None and warm_slots is not None and warm_slots.is_ready(warm)
+        return warm.key if warm is not None and is_warm else None
+
+    def _launch_on(
+        self, worker: Worker, attempt: Attempt, launch: Launch, warm_slot: SlotClient | None
+    ) -> None:
+        """Start the launch on this warm slot, or on the worker's own one."""
         # In one step: a cancellation finds the attempt without a process or with one.
         with self._cancel_lock:
+            if warm_slot is not None and launch.warm is not None:
+                worker.slot, worker.warm_key = warm_slot, launch.warm.key
+                self._by_slot[warm_slot] = worker
             withdrawn = not self._may_start or attempt.cancelled is not None
             if not withdrawn:
                 attempt.move_to(AttemptState.RUNNING)
-                outcome = worker.slot.start(prepared, attempt.log_entry)
+                outcome = worker.slot.start(launch, attempt.log_entry)
         if withdrawn:
             self._release(worker)
             self._settle(attempt, partial(attempt.judge_unstarted, Cancellation.STOP))
@@ -381,12 +416,28 @@ class Workers:
                 if following.cancelled is not None:
                     worker.slot.cancel(CANCEL_GRACE)
             worker.attempt = following
+            warm_slot = self._leave_warm_slot(worker) if following is None else None
+        if warm_slot is not None:
+            self._return_warm_slot(warm_slot)
         if following is None and worker.is_leaving:
             self._remove(worker)
         elif following is None:
             self._idle.append(worker)
             self._freed += 1
         return attempt
+
+    def _leave_warm_slot(self, worker: Worker) -> SlotClient | None:
+        """Have the worker use its own slot again; the warm one, if it used one."""
+        if worker.warm_key is None:
+            return None
+        left, worker.slot, worker.warm_key = worker.slot, worker.cold, None
+        return left
+
+    def _return_warm_slot(self, slot: SlotClient) -> None:
+        self._events.unwatch(slot)
+        del self._by_slot[slot]
+        assert self._context.warm_slots is not None
+        self._context.warm_slots.give_back(slot)
 
     # SLOT_LOST, and bugs
 
@@ -403,11 +454,15 @@ class Workers:
         attempt = worker.attempt
         assert attempt is not None
         attempt.move_to(AttemptState.SLOT_LOST)
+        launch = worker.slot.launch if worker.warm_key else None
         self._events.unwatch(worker.slot)
         self._unbuffer(worker)
 
         def continue_with(replaced: Future[Outcome | None]) -> None:
             outcome = replaced.result()
+            if outcome is not None and outcome.ending is Ending.NOT_SPAWNED and worker.warm_key:
+                self._start_cold(worker, attempt, launch)
+                return
             if outcome is None:
                 attempt.move_to(AttemptState.RUNNING)
             self._continue(worker, outcome)
@@ -416,6 +471,19 @@ class Workers:
             partial(worker.slot.replace, lost),
             lambda replaced: self._guard(worker, partial(continue_with, replaced)),
         )
+
+    def _start_cold(self, worker: Worker, attempt: Attempt, launch: Launch | None) -> None:
+        """Start a launch that no warm slot has taken: its zygote is broken, or files changed."""
+        assert launch is not None
+        with self._cancel_lock:
+            warm_slot = self._leave_warm_slot(worker)
+            if warm_slot is not None:
+                self._return_warm_slot(warm_slot)
+            attempt.move_to(AttemptState.RUNNING)
+            outcome = worker.slot.start(launch, attempt.log_entry)
+            if attempt.cancelled is not None:
+                worker.slot.cancel(CANCEL_GRACE)
+        self._continue(worker, outcome)
 
     def _fail(self, worker: Worker, error: Exception) -> None:
         """Fail the worker's attempt, and those in its slot's buffer: they may have started."""
