@@ -15,6 +15,7 @@ from bench.processes import Moment, others_share
 NAMES = (
     "throughput",
     "latency",
+    "warm",
     "claim",
     "blocked_keys",
     "job_lists",

@@ -51,10 +51,10 @@ def measure(*, quick: bool) -> Findings:
     return found
 
 
-def post(place: Place, samples: int) -> dict[str, tuple[float, float]]:
+def post(place: Place, samples: int, plugin: str = "clock") -> dict[str, tuple[float, float]]:
     """Job id to the times of day at which it was sent and accepted."""
     body = orjson.dumps({"payload": PAYLOAD})
-    head = f"POST /plugin/clock/poll HTTP/1.1\r\nHost: d\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /plugin/{plugin}/poll HTTP/1.1\r\nHost: d\r\nContent-Length: {len(body)}\r\n\r\n"
     request = head.encode() + body
     posted = {}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:

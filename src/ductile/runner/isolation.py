@@ -5,6 +5,7 @@ Zygotes load this module with the Python of their plugin, which may be 3.9.
 
 from __future__ import annotations
 
+import _signal
 import ctypes
 import os
 import signal
@@ -87,9 +88,11 @@ def prepare_child(streams: Streams, handled: tuple[int, ...]) -> None:
     `handled` comes from `handled_signals`. Objects that own a descriptor from 3 must be gone.
     """
     os.setpgid(0, 0)
+    # Not by the functions of `signal`: the enumerations behind them touch a hundred pages of
+    # memory, and a fork copies each that it touches.
     for number in handled:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
     _close_others()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal
 import atexit
 import builtins
 import gc
@@ -22,9 +23,9 @@ _FLUSH_FAILED = 120
 def run(program: PreparedProgram, streams: isolation.Streams) -> None:
     """Run the entrypoint in this process, and end the process."""
     isolation.prepare_child(streams, program.handled)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGXFSZ, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     sys.stdin, sys.stdout, sys.stderr = program.streams
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = program.streams  # type: ignore[misc]
     _reseed()
