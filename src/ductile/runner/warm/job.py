@@ -78,7 +78,7 @@ def _exit_status(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return int(code) if -(2**31) <= code < 2**31 else -1
+        return int(code) if -(2**63) <= code < 2**63 else -1
     _flush(sys.stdout)
     try:
         print(code, file=sys.stderr)  # noqa: T201
@@ -112,15 +112,22 @@ def _finish(namespace: dict[str, object]) -> int:
     except BaseException:  # noqa: BLE001, S110 - Python 3.9 raises what it has printed
         pass
     flushed = [_flush(sys.stdout), _flush(sys.stderr)]
-    # Files that are still open are written when their last reference goes.
+    _flush_open_files()
+    # Finalizers run when the last reference goes.
     for name in [name for name in namespace if name != "__builtins__"]:
         namespace[name] = None
     gc.collect()
-    for left in gc.get_objects():
-        if isinstance(left, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)):
-            _flush(left)
+    _flush_open_files()
     flushed += [_flush(sys.stdout), _flush(sys.stderr)]
     return 0 if all(flushed) else _FLUSH_FAILED
+
+
+def _flush_open_files() -> None:
+    # Wrappers of text first: they write to the others.
+    for kind in (io.TextIOWrapper, (io.BufferedWriter, io.BufferedRandom)):
+        for left in gc.get_objects():
+            if isinstance(left, kind):  # type: ignore[arg-type]
+                _flush(left)
 
 
 def _flush(stream: object) -> bool:

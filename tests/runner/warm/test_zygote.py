@@ -1,0 +1,236 @@
+"""When a plugin is started cold instead, and what survives the death of its parts."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import ductile.runner
+from ductile.model import Ending, Launch
+from ductile.runner import protocol
+from ductile.runner.warm import slots as warm_slots
+from ductile.runner.warm.preload import ColdOnly
+from ductile.runner.warm.slots import WarmSlots
+from tests.runner.processes import Fifo
+from tests.runner.warm.conftest import Zygotes
+from tests.waiting import process_state, until
+
+REFUSED = {
+    "threads": "import _thread, time\n_thread.start_new_thread(time.sleep, (600,))",
+    "leaves open": "import os\nfd = os.open('/etc/passwd', os.O_RDONLY)",
+    "failed: ValueError: no": "raise ValueError('no')",
+    "failed: SystemExit": "import sys; sys.exit(1)",
+    "signals": "import signal\nsignal.signal(signal.SIGTERM, lambda *a: None)",
+    "processes": "import subprocess\np = subprocess.Popen(['sleep', '600'])",
+    "working directory": "import os\nos.chdir('/')",
+    "ended while it was prepared": "import os\nos._exit(3)",
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_module_that_a_fork_cannot_copy_is_refused(zygotes: Zygotes, tmp_path, reason) -> None:
+    (tmp_path / "loaded.py").write_text(REFUSED[reason])
+    with pytest.raises(ColdOnly, match=reason):
+        zygotes.start(zygotes.script("print(1)"), "loaded")
+
+
+def test_imports_that_take_too_long_are_refused(zygotes: Zygotes, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("ductile.runner.warm.zygote_pool.IMPORT_SECONDS", 1.0)
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(600)")
+    with pytest.raises(ColdOnly, match="more than 1 s"):
+        zygotes.start(zygotes.script("print(1)"), "slow")
+
+
+def test_a_changed_first_line_is_refused(zygotes: Zygotes) -> None:
+    path = zygotes.script("print(1)")
+    Path(path).write_text("#!/bin/sh\necho 1\n")
+    with pytest.raises(ColdOnly, match="first line"):
+        zygotes.start(path)
+
+
+def test_a_missing_interpreter_is_an_error(zygotes: Zygotes) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        zygotes.start(zygotes.script("print(1)"), command=("/nonexistent/python",))
+
+
+@pytest.mark.parametrize("changed", ["plugin.py", "own.py"])
+def test_a_changed_file_is_noticed_before_the_next_job(zygotes: Zygotes, tmp_path, changed) -> None:
+    (tmp_path / "own.py").write_text("X = 1\n")
+    path = zygotes.script("import own; print(own.X)")
+    zygote = zygotes.start(path, "own")
+    slot = zygote.fork_slot()
+    assert slot is not None
+    assert slot.run(zygotes.launch(path)).stdout == b"1\n"
+    file = tmp_path / changed
+    file.write_text(file.read_text().replace("X = 1", "X = 22").replace("own.X", "own.X + 0"))
+    refused = slot.run(zygotes.launch(path))
+    assert refused.ending is Ending.NOT_SPAWNED
+    assert changed in zygote.refusal
+    assert zygote.fork_slot() is None
+
+
+def test_strict_mode_compares_the_stat_of_the_file(zygotes: Zygotes) -> None:
+    path = zygotes.script("print(1)")
+    slot = zygotes.slot(path)
+    stat = protocol.encode_stat(os.stat(path))
+    launch = zygotes.launch(path)
+    right = Launch(launch.argv, launch.env, b"", 60.0, stat=stat)
+    assert slot.run(right).stdout == b"1\n"
+    wrong = Launch(launch.argv, launch.env, b"", 60.0, stat=b"another")
+    outcome = slot.run(wrong)
+    assert (outcome.ending, "has changed" in (outcome.reason or "")) == (Ending.NOT_SPAWNED, True)
+
+
+def test_another_environment_is_not_started_warm(zygotes: Zygotes) -> None:
+    path = zygotes.script("print(1)")
+    zygote = zygotes.start(path)
+    slot = zygote.fork_slot()
+    assert slot is not None
+    env = {**zygotes.plugins.env, "MORE": "1"}
+    assert slot.run(zygotes.launch(path, env=env)).ending is Ending.NOT_SPAWNED
+    assert "environment" in zygote.refusal
+
+
+def test_a_job_survives_its_zygote(zygotes: Zygotes, start, fifo: Fifo, tmp_path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    path = zygotes.script(
+        f"import os\nprint(os.getpid(), file=open({fifo.path!r}, 'w'))\n"
+        f"open({str(go)!r}).read()\nprint('done')\n"
+    )
+    zygote = zygotes.start(path)
+    slot = zygote.fork_slot()
+    assert slot is not None
+    running = start(slot, zygotes.launch(path))
+    fifo.number()
+    os.kill(zygote.pid, signal.SIGKILL)
+    until(lambda: not zygote.is_alive)
+    assert zygote.fork_slot() is None
+    assert zygote.is_broken
+    go.write_text("")
+    assert running.result().stdout == b"done\n"
+
+
+def test_a_killed_slot_loses_its_job_and_leaves_no_process(zygotes: Zygotes, start, fifo) -> None:
+    path = zygotes.script(
+        "import os, time\n"
+        "if not os.fork(): os.setsid()\n"
+        f"print(os.getpid(), file=open({fifo.path!r}, 'w'))\ntime.sleep(600)\n"
+    )
+    zygote = zygotes.start(path)
+    slot = zygote.fork_slot()
+    assert slot is not None
+    running = start(slot, zygotes.launch(path))
+    pids = [fifo.number(), fifo.number()]
+    os.kill(slot.pid, signal.SIGKILL)
+    assert running.result().ending is Ending.LOST
+    assert [process_state(pid) for pid in pids] == ["", ""]
+    assert slot.pid, "the zygote has replaced it"
+
+
+def test_a_killed_zygote_and_slot_leave_no_process(zygotes: Zygotes, start, fifo) -> None:
+    path = zygotes.script(
+        f"import os, time\nprint(os.getpid(), file=open({fifo.path!r}, 'w'))\ntime.sleep(600)\n"
+    )
+    zygote = zygotes.start(path)
+    slot = zygote.fork_slot()
+    assert slot is not None
+    running = start(slot, zygotes.launch(path))
+    pid = fifo.number()
+    os.kill(zygote.pid, signal.SIGKILL)
+    os.kill(slot.pid, signal.SIGKILL)
+    assert running.result().ending is Ending.LOST
+    assert process_state(pid) == ""
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def slots(pool, zygotes: Zygotes):
+    clock = Clock()
+    events: list[tuple[str, dict[str, object]]] = []
+    made = WarmSlots(pool, lambda name, details: events.append((name, details)), clock)
+    made.test_clock, made.test_events = clock, events  # type: ignore[attr-defined]
+    yield made
+    made.stop()
+
+
+def ready(slots: WarmSlots, warm) -> None:
+    until(lambda: slots.is_ready(warm))
+
+
+def test_slots_and_zygotes_end_when_they_are_idle(slots: WarmSlots, zygotes: Zygotes) -> None:
+    warm = zygotes.warm(zygotes.script("print(1)"))
+    assert slots.processes() == set()
+    ready(slots, warm)
+    slot = slots.fork(warm)
+    assert slot is not None
+    slots.give_back(slot)
+    assert slots.take(warm) is slot
+    slots.give_back(slot)
+    assert len(slots.processes()) == 2
+    slots.test_clock.now = warm_slots.SLOT_IDLE_SECONDS
+    slots.tick()
+    assert len(slots.processes()) == 1
+    slots.test_clock.now = warm_slots.SLOT_IDLE_SECONDS + warm_slots.ZYGOTE_IDLE_SECONDS
+    until(lambda: slots.processes() == set())
+    until(lambda: zygotes.plugins.alive() == [])
+
+
+def test_the_least_recently_used_zygote_makes_room(slots, zygotes: Zygotes, monkeypatch) -> None:
+    monkeypatch.setattr(warm_slots, "MAX_ZYGOTES", 2)
+    warms = [zygotes.warm(zygotes.script("print(1)", f"p{i}.py")) for i in range(3)]
+    ready(slots, warms[0])
+    slots.test_clock.now = 1.0
+    ready(slots, warms[1])
+    assert not slots.is_ready(warms[2])
+    until(lambda: "in use" in slots.report(warms[2]).reason)
+    slots.test_clock.now = 1.0 + warm_slots.IN_USE_SECONDS
+    ready(slots, warms[2])
+    assert "no job has run" in slots.report(warms[0]).reason
+    assert slots.report(warms[1]).is_warm
+
+
+def test_a_plugin_that_cannot_be_warm_is_reported_and_tried_again(
+    slots: WarmSlots, zygotes: Zygotes, tmp_path
+) -> None:
+    (tmp_path / "later.py").write_text("1 / 0")
+    warm = zygotes.warm(zygotes.script("print(1)"), "later")
+    assert not slots.is_ready(warm)
+    until(lambda: "ZeroDivisionError" in slots.report(warm).reason)
+    until(lambda: [name for name, _ in slots.test_events] == ["warm.refused"])
+    (tmp_path / "later.py").write_text("X = 100")
+    slots.test_clock.now = warm_slots.RETRY_SECONDS + 1
+    ready(slots, warm)
+    assert slots.report(warm).memory_kib > 1000
+
+
+def test_a_killed_zygote_is_replaced(slots: WarmSlots, zygotes: Zygotes) -> None:
+    warm = zygotes.warm(zygotes.script("print(1)"))
+    ready(slots, warm)
+    os.kill(slots.report(warm).pid, signal.SIGKILL)
+    until(lambda: not slots.is_ready(warm))
+    assert "lost" in slots.report(warm).reason
+    slots.test_clock.now = warm_slots.LOST_RETRY_SECONDS
+    ready(slots, warm)
+
+
+def test_what_a_zygote_loads_parses_with_python_3_9() -> None:
+    folder = Path(ductile.runner.__file__).parent
+    loaded = (
+        "supervisor slot plugin_process channel protocol reaper isolation started_flags __init__"
+    )
+    own = "program zygote preload job __init__"
+    files = [folder / f"{name}.py" for name in loaded.split()]
+    files += [folder / "warm" / f"{name}.py" for name in own.split()]
+    for file in files:
+        ast.parse(file.read_text(), str(file), feature_version=(3, 9))
