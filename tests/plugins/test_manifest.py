@@ -435,6 +435,14 @@ def test_any_values_are_read_or_rejected(changes: dict[str, Any]) -> None:
 
 
 class TestSchema:
+    def test_runtime_has_modules_by_name(self) -> None:
+        assert manifest().runtime.python == "cold"
+        runtime = manifest(runtime={"python": "warm", "preload": ["json", "os.path"]}).runtime
+        assert (runtime.python, runtime.preload) == ("warm", ("json", "os.path"))
+        for wrong in ({"python": "hot"}, {"preload": ["os; x"]}, {"preload": ["-m"]}):
+            with pytest.raises(ManifestError):
+                manifest(runtime=wrong)
+
     def test_schema_has_every_key(self) -> None:
         schema = manifest_schema()
         assert set(schema["properties"]) == {
@@ -449,6 +457,7 @@ class TestSchema:
             "commands",
             "fact_outputs",
             "config_keys",
+            "runtime",
         }
         assert "from" in schema["$defs"]["FactOutput"]["properties"]
 

@@ -79,6 +79,7 @@ EVERY_KEY: dict[str, Any] = {
             "parallelism": 1,
             "concurrency": {"key": "{payload.a}", "limit": 1, "on_full": "skip"},
             "priority": "10m",
+            "runtime": {"python": "warm", "preload": ["json"]},
             "rate": {"limit": 1, "per": "1m", "burst": 2, "key": "{payload.a}"},
             "public_config": ["a"],
             "notify_on_complete": True,
