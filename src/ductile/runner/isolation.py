@@ -5,7 +5,7 @@ Zygotes load this module with the Python of their plugin, which may be 3.9.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import ctypes
 import os
 import signal

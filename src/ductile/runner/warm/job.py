@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import atexit
 import builtins
 import gc
@@ -126,7 +126,7 @@ def _flush_open_files() -> None:
     # Wrappers of text first: they write to the others.
     for kind in (io.TextIOWrapper, (io.BufferedWriter, io.BufferedRandom)):
         for left in gc.get_objects():
-            if isinstance(left, kind):  # type: ignore[arg-type]
+            if isinstance(left, kind):
                 _flush(left)
 
 
