@@ -17,6 +17,7 @@ UNTRUSTED = frozenset(
         "diagnostic",
         "drawing",
         "error",
+        "error_detail",
         "events",
         "first_error",
         "input_schema",

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.config import load
+from ductile.errors import ConfigError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.lease import charge
 from ductile.http.responses import JsonResponse, services_of, write_ledger
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
 
 async def check_config(request: Request) -> Response:
-    """`GET /config/check`: Check the files of the configuration; 409 with their problems."""
+    """`GET /config/check`: Check the files of the configuration; `ok` is false with problems."""
     services = services_of(request)
     path, environ, now = services.compiled.loaded.path, services.environ, services.clock.now()
 
     def work() -> dict[str, Any]:
-        checked = check(lambda: load(path, environ=environ), environ=environ, now=now)
-        return {"ok": True, "warnings": [problem.document() for problem in checked.warnings]}
+        try:
+            checked = check(lambda: load(path, environ=environ), environ=environ, now=now)
+        except ConfigError as error:
+            return {"ok": False, "problems": [problem.document() for problem in error.problems]}
+        return {"ok": True, "problems": [problem.document() for problem in checked.warnings]}
 
     return JsonResponse(await app_context_of(request).run_blocking(work))
 

@@ -93,7 +93,7 @@ async def _pauses(call: ToolCall) -> list[Json]:
 async def _dead_deliveries(call: ToolCall) -> Json:
     page = await call.read("/gateway/deliveries", query={"status": "dead", "limit": 5})
     rows = page["deliveries"]
-    some = [pick(row, "delivery_id", "webhook_id", "last_error") for row in rows]
+    some = [pick(row, "delivery_id", "webhook_id", "error_detail") for row in rows]
     return {"newest": some, "more": page["cursor"] is not None} if rows else {}
 
 

@@ -254,10 +254,10 @@ class ReloadModel(ResponseModel):
 
 
 class ConfigCheckModel(ResponseModel):
-    """The configuration on disk can run."""
+    """Whether the configuration on disk can run, with its errors or its warnings."""
 
     ok: bool
-    warnings: list[dict[str, Any]]
+    problems: list[dict[str, Any]]
 
 
 class SettingChangedModel(ResponseModel):

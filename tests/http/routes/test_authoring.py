@@ -1,0 +1,56 @@
+"""Changing a gateway over HTTP: its configuration, and new plugins."""
+
+from __future__ import annotations
+
+from tests.http.harness import CONFIG, running_api
+
+
+def test_setting_is_previewed_written_and_applied_by_a_reload() -> None:
+    with running_api(working=False) as api:
+        file = api.root / "config.yaml"
+        before = file.read_text()
+        body = {"path": "service.name", "value": "renamed"}
+        planned = api.ask("POST", "/config/set", {**body, "dry_run": True}).json
+        assert ("renamed" in planned["diff"], file.read_text()) == (True, before)
+        assert api.ask("POST", "/config/set", body).json["changed"] is True
+        assert "renamed" in file.read_text()
+        assert api.ask("GET", "/").json["name"] != "renamed"
+        assert api.ask("POST", "/system/reload").status == 200
+        assert api.ask("GET", "/").json["name"] == "renamed"
+        invalid = api.ask("POST", "/config/set", {"path": "service.max_workers", "value": "x"})
+        assert (invalid.status, invalid.slug) == (409, "config_invalid")
+        file.write_text(file.read_text() + "nonsense: 1\n")
+        checked = api.ask("GET", "/config/check")
+        assert (checked.status, checked.json["ok"]) == (200, False)
+        assert checked.json["problems"][0]["line"] is not None
+
+
+def test_value_of_a_setting_is_not_recorded() -> None:
+    with running_api(CONFIG + "plugins: {echo: {config: {}}}\n", working=False) as api:
+        body = {"path": "plugins.echo.config.colour", "value": "not-for-the-log"}
+        assert api.ask("POST", "/config/set", body).status == 200
+        recorded = api.ask("GET", "/audit")
+        assert b"plugins.echo.config.colour" in recorded.raw
+        assert b"not-for-the-log" not in recorded.raw
+
+
+def test_sealed_file_is_not_changed() -> None:
+    with running_api(working=False, seal=True) as api:
+        before = (api.root / "config.yaml").read_bytes()
+        refused = api.ask("POST", "/config/set", {"path": "service.name", "value": "renamed"})
+        assert (refused.status, refused.slug) == (409, "sealed")
+        assert (api.root / "config.yaml").read_bytes() == before
+
+
+def test_plugin_is_created_validated_and_tested_before_it_is_loaded() -> None:
+    with running_api(working=False) as api:
+        created = api.ask("POST", "/plugins", {"name": "fresh", "language": "sh"})
+        assert created.status == 201
+        assert api.ask("POST", "/plugins", {"name": "fresh"}).status == 409
+        assert api.ask("POST", "/plugins", {"name": "../evil"}).status == 400
+        assert api.ask("GET", "/plugins/fresh/validate").json["ok"] is True
+        tried = api.ask("POST", "/plugins/fresh/test/poll", {})
+        assert (tried.status, tried.json["status"]) == (200, "succeeded")
+        assert api.ask("GET", "/jobs").json["jobs"] == []
+        missing = api.ask("GET", "/plugins/fres/validate")
+        assert (missing.status, "did you mean 'fresh'" in missing.json["error"]) == (404, True)
