@@ -266,7 +266,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Check the files of the configuration; 409 with their problems. */
+        /** Check the files of the configuration; `ok` is false with problems. */
         get: operations["get_config_check"];
         put?: never;
         post?: never;
@@ -2291,10 +2291,10 @@ export interface components {
             /** @enum {string} */
             type: "read" | "write";
         };
-        /** @description The configuration on disk can run. */
+        /** @description Whether the configuration on disk can run, with its errors or its warnings. */
         ConfigCheck: {
             ok: boolean;
-            warnings: {
+            problems: {
                 [key: string]: unknown;
             }[];
         };
@@ -5438,7 +5438,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The configuration on disk can run. */
+            /** @description Whether the configuration on disk can run, with its errors or its warnings. */
             200: {
                 headers: {
                     [name: string]: unknown;
