@@ -111,6 +111,7 @@ def test_the_commands_that_write() -> None:
         "start",
         "system backup",
         "system demo",
+        "system doctor",
         "system import",
         "system pause",
         "system reload",

@@ -224,9 +224,11 @@ class RunningJobs:
     """The job that holds a plugin, command and dedupe key."""
     first_of_schedule: Mapping[tuple[str, str], str]
     """The oldest queued or running job of a plugin and schedule."""
+    oldest: Mapping[str, tuple[str, str, str]]
+    """Of each plugin the job that started first: its start, command and id."""
 
 
-NOTHING_RUNS = RunningJobs({}, {}, {})
+NOTHING_RUNS = RunningJobs({}, {}, {}, {})
 
 
 def with_reasons(
@@ -277,10 +279,15 @@ def _running_jobs(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> RunningJobs:
     first: dict[tuple[str, str], str] = {}
     for plugin, schedule_id, id in tx.all("scheduled_jobs", limit=MOST_RUNNING):
         first.setdefault((plugin, schedule_id), id)
+    oldest: dict[str, tuple[str, str, str]] = {}
+    for plugin, command, _, id, started_at in found:
+        start = (started_at or "", command, id)
+        oldest[plugin] = min(start, oldest.get(plugin, start))
     return RunningJobs(
         Counter(plugin for plugin, *_ in found),
-        {(plugin, command, key): id for plugin, command, key, id in found if key is not None},
+        {(plugin, command, key): id for plugin, command, key, id, _ in found if key is not None},
         first,
+        oldest,
     )
 
 
@@ -323,6 +330,18 @@ def waits_for(
     return blocked or "all workers are busy"
 
 
+def _describe_blocker(plugin: str, compiled: CompiledConfig, running: RunningJobs) -> str:
+    """The job of the plugin that started first, since when, and when its time is up."""
+    if plugin not in running.oldest or plugin not in compiled.plans:
+        return ""
+    started_at, command, id = running.oldest[plugin]
+    if not started_at:
+        return f": job {id}"
+    timeout = compiled.plans[plugin].timeout(command)
+    deadline = to_text(from_text(started_at) + timedelta(seconds=timeout))
+    return f": job {id} since {started_at}, which is ended at {deadline} at the latest"
+
+
 def _blocked_by(
     row: Mapping[str, Any], compiled: CompiledConfig, running: RunningJobs
 ) -> str | None:
@@ -330,7 +349,8 @@ def _blocked_by(
     name = row["plugin"]
     cap, count = compiled.caps.get(name), running.of_plugin.get(name, 0)
     if cap is not None and count >= cap:
-        return f"plugin {name} runs {count} of {cap} jobs (parallelism)"
+        blocker = _describe_blocker(name, compiled, running)
+        return f"plugin {name} runs {count} of {cap} jobs (parallelism){blocker}"
     key = row.get("dedupe_key")
     other = None if key is None else running.with_key.get((name, row["command"], key))
     if other:

@@ -37,7 +37,9 @@ def test_job_waits_for_the_parallelism_of_its_plugin(site: Site, serve) -> None:
     served = serve()
     first, second = (served.post("/plugin/slow/poll").json["job_id"] for _ in range(2))
     gate.arrived()
-    assert reasons_for(served, second) == {"plugin slow runs 1 of 1 jobs (parallelism)"}
+    [reason] = reasons_for(served, second)
+    assert reason.startswith(f"plugin slow runs 1 of 1 jobs (parallelism): job {first} since 20")
+    assert ", which is ended at 20" in reason
     assert "waits_for" not in served.get(f"/job/{first}").json
     gate.open(2)
     served.running.ended(second)

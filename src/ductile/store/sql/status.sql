@@ -4,7 +4,7 @@ SELECT id AS job_id, plugin, command, attempt, started_at, pipeline, step_path A
 FROM job_queue WHERE status = 'running' ORDER BY started_at, seq LIMIT :limit;
 
 -- name: running_now
-SELECT plugin, command, dedupe_key, id FROM job_queue
+SELECT plugin, command, dedupe_key, id, started_at FROM job_queue
 WHERE status = 'running' ORDER BY plugin LIMIT :limit;
 
 -- name: scheduled_jobs

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ductile.cli import output
-from ductile.cli.command import CommandContext, read
+from ductile.cli.command import CommandContext, write
 from ductile.errors import UsageError
 
 if TYPE_CHECKING:
     from ductile.cli.client import GatewayClient
-    from ductile.operations.doctor import DoctorContext
+    from ductile.operations.doctor import DoctorContext, Finding
 
 
-@read("doctor")
-def doctor(context: CommandContext) -> int:
+@write("doctor")
+@click.option("--fix", is_flag=True, help="Apply the commands that are safe, and name them.")
+def doctor(context: CommandContext, fix: bool) -> int:
     """Find problems, their causes and the commands to run.
 
-    Checks the configuration, the ledger and the gateway, running or not. Changes nothing. Exit 1
-    if there is an error; a warning is not one.
+    Checks the configuration, the ledger and the gateway, running or not. Exit 1 if there is an
+    error; a warning is not one. Without --fix it changes nothing. --fix takes away access rights to
+    files, and reloads a changed configuration that is valid; all other commands are left to you.
+    With --dry-run it only names what it would apply.
     """
     from ductile.clock import SystemClock
     from ductile.operations.doctor import DoctorContext, Severity, examine
@@ -38,10 +42,37 @@ def doctor(context: CommandContext) -> int:
         findings, facts = examine(examined), collect_facts(examined)
     finally:
         examined.close()
+    fixed = _apply_fixes(findings, client, dry=context.dry_run) if fix else []
     ok = all(finding.severity is not Severity.ERROR for finding in findings)
     page = {"ok": ok, "facts": facts, "findings": [asdict(finding) for finding in findings]}
+    if fix:
+        page |= {"fixed": fixed, "dry_run": context.dry_run}
     context.show(page, _show)
     return 0 if ok else 1
+
+
+def _apply_fixes(
+    findings: list[Finding], client: GatewayClient | None, *, dry: bool
+) -> list[dict[str, str | None]]:
+    """Apply the safe commands; each with why it failed, or null."""
+    from ductile.operations.doctor.fix import apply_fix, is_safe
+
+    reload = None if client is None else partial(client.post, "/system/reload", {})
+    return [
+        {"run": finding.run, "error": None if dry else apply_fix(finding, reload)}
+        for finding in findings
+        if is_safe(finding.run)
+    ]
+
+
+def _show_fixes(page: dict[str, Any]) -> None:
+    output.print_line()
+    for item in page["fixed"]:
+        verb = "would apply" if page["dry_run"] else "failed" if item["error"] else "applied"
+        cause = f": {item['error']}" if item["error"] else ""
+        output.print_line(f"{verb}  {item['run']}{cause}", fg="red" if cause else "green")
+    if not page["fixed"]:
+        output.print_line("no finding has a command that is safe to apply")
 
 
 def _find_gateway(examined: DoctorContext) -> GatewayClient | None:
@@ -69,6 +100,8 @@ def _show(page: dict[str, Any]) -> None:
         for word in ("error", "warning")
     }
     parts = [output.format_count(number, word) for word, number in counts.items() if number]
+    if "fixed" in page:
+        _show_fixes(page)
     output.print_line(", ".join(parts) or "no problems found", fg=None if parts else "green")
 
 
