@@ -19,9 +19,9 @@ def log_crash(message: str, error: BaseException) -> None:
         logger("http").crash(message, error, suppressed=suppressed or None)
 
 
-def log_loop_error(message: str) -> None:
-    """Log an error of the event loop that has no exception, a few times per minute."""
-    suppressed = _limiter.admit("event loop", _clock.now())
+def log_loop_error(message: str, place: str = "event loop") -> None:
+    """Log an error of the event loop that has no exception, a few times per minute and place."""
+    suppressed = _limiter.admit(place, _clock.now())
     if suppressed is not None:
         logger("http").error(message, suppressed=suppressed or None)
 

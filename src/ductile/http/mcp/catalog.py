@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -11,6 +10,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.values.scopes import normalize
 from ductile.core.values.suggest import nearest
 from ductile.errors import DuctileError, NotFound, UsageError
+from ductile.http.crash_log import log_crash
 from ductile.http.mcp.refusals import describe_refusal
 from ductile.http.mcp.results import Json, render
 from ductile.http.mcp.route_caller import RouteCaller, read_body, route_request
@@ -73,9 +73,9 @@ async def call_tool(caller: RouteCaller, name: str, given: Mapping[str, Any]) ->
         return ToolOutcome(await tool.call(ToolCall(tool, given, caller)), is_error=False)
     except DuctileError as error:
         return ToolOutcome(describe_refusal(error), is_error=True)
-    except Exception:
+    except Exception as error:  # noqa: BLE001 - every call has a result
         # A bug of a tool: its traceback is for the operator, not for the agent.
-        logging.getLogger(__name__).exception("tool %s failed", name)
+        log_crash("tool failed", error)
         return ToolOutcome(describe_refusal(DuctileError("internal error")), is_error=True)
 
 

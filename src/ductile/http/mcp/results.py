@@ -6,9 +6,12 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from ductile.errors import UsageError
+
 MAX_RESULT = 8000
 """Bytes of a whole result: the structured content, the same as text, and what is around them."""
 ENVELOPE = 300
+MAX_DIGITS = 12
 MAX_TEXT, MIN_TEXT = 1200, 60
 UNTRUSTED = frozenset(
     {
@@ -134,9 +137,18 @@ async def fetch_page(
         limit = max(limit // 2, 1)
 
 
+def read_position(cursor: str | None) -> int:
+    """Return the position that a cursor of this module names; raises `UsageError`."""
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_DIGITS):
+        raise UsageError("cursor must be the one of the page before")
+    return int(cursor)
+
+
 def slice_rows(name: str, rows: Sequence[Json], cursor: str | None, **more: Any) -> Json:
     """Return as many rows as fit from the position of the cursor, and the next cursor."""
-    start = int(cursor) if cursor and cursor.isdigit() else 0
+    start = read_position(cursor)
     shown: list[Json] = []
     for row in rows[start:]:
         row = row if fits(row) else shorten(row)

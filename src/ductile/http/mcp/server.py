@@ -5,6 +5,7 @@ This is the only module that imports the SDK: it takes half a second and 30 MB.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from starlette.responses import Response
 
 import ductile
 from ductile.errors import DuctileError
+from ductile.http.crash_log import log_loop_error
 from ductile.http.mcp import catalog
 from ductile.http.mcp.results import Json
 from ductile.http.mcp.route_caller import InnerRequests, RouteCaller
@@ -38,6 +40,19 @@ OUTPUTS: Mapping[str, Json] = {
     "count": {"type": "integer"},
 }
 """The schemas of the keys of results. Other keys may follow; null and empty ones are left out."""
+
+
+class _SdkLog(logging.Handler):
+    """Writes the SDK's messages as our own log lines; a traceback could contain a payload."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log_loop_error(record.getMessage(), "mcp")
+
+
+_sdk_log = logging.getLogger("mcp")
+_sdk_log.propagate = False
+_sdk_log.setLevel(logging.WARNING)
+_sdk_log.handlers = [_SdkLog()]
 
 
 def build_server(caller: RouteCaller) -> Server[Any]:

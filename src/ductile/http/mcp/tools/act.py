@@ -345,7 +345,7 @@ ACTING = (
             ("POST", "/system/reset/{plugin}"),
         ),
         required=("action", "kind"),
-        is_repeatable=True,
+        is_destructive=True,
     ),
     GatewayTool(
         "approve",

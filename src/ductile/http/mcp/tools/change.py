@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ductile.errors import UsageError
+from typing import Any
+
+from ductile.core.values.suggest import nearest
+from ductile.errors import NotFound, UsageError
 from ductile.http.mcp.results import Json, mark, pick, shorten
 from ductile.http.mcp.route_caller import RouteError
 from ductile.http.mcp.tool import GatewayTool, ToolCall
@@ -52,17 +55,28 @@ async def config(call: ToolCall) -> Json:
 async def _view(call: ToolCall) -> Json:
     """Return the part of the configuration in force at a path, or the names at its top."""
     page = await call.read("/config/view")
-    found: object = page.get("config", page)
-    for part in str(call.get("path", "")).replace("[", ".").replace("]", "").split("."):
-        if part and isinstance(found, dict) and part in found:
-            found = found[part]
-        elif part.isdigit() and isinstance(found, list) and int(part) < len(found):
-            found = found[int(part)]
-        elif part and isinstance(found, list):
-            found = next((each for each in found if each.get("name") == part), None)
-    if isinstance(found, dict) and not call.get("path"):
+    found: Any = page.get("config", page)
+    path = str(call.get("path", ""))
+    if not path:
         return {"sections": sorted(found)}
-    return {"path": call.get("path", ""), "untrusted_value": found}
+    for part in path.replace("[", ".").replace("]", "").split("."):
+        members = _members(found)
+        if part not in members:
+            close = nearest(part, members)
+            raise NotFound(
+                f"{path} is not set: there is no {part!r}", **({"nearest": close} if close else {})
+            )
+        found = members[part]
+    return {"path": path, "untrusted_value": found}
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """Return the members of a table, or of a list by position and by name."""
+    if isinstance(value, dict):
+        return value
+    rows = value if isinstance(value, list) else []
+    named = {str(row["name"]): row for row in rows if isinstance(row, dict) and "name" in row}
+    return {**{str(at): row for at, row in enumerate(rows)}, **named}
 
 
 async def plugin(call: ToolCall) -> Json:

@@ -6,7 +6,16 @@ from typing import Any
 
 from ductile.core.jobs.state_machine import ENDED
 from ductile.core.values.suggest import nearest
-from ductile.http.mcp.results import Json, fetch_page, fits, mark, pick, shorten, slice_rows
+from ductile.http.mcp.results import (
+    Json,
+    fetch_page,
+    fits,
+    mark,
+    pick,
+    read_position,
+    shorten,
+    slice_rows,
+)
 from ductile.http.mcp.route_caller import RouteError
 from ductile.http.mcp.tool import GatewayTool, ToolCall
 
@@ -191,8 +200,7 @@ async def _job_log(call: ToolCall, job_id: str) -> Json:
         for name in ("last_error", "stderr", "stdout", "logs")
         if row[name]
     )
-    start = int(call.get("cursor") or 0) if str(call.get("cursor") or 0).isdigit() else 0
-    size = LOG_CHUNK
+    start, size = read_position(call.get("cursor")), LOG_CHUNK
     while True:
         end = start + size
         page = {
