@@ -66,6 +66,8 @@ def _check_columns(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"is {status}, but has a next_retry_at"
     elif row["lost_wait"]:
         yield "is parked for a wait, but nothing can end the wait"
+    if row["lost_key"]:
+        yield "is set aside, but no row of set_aside_keys leads to it"
 
 
 def _check_transitions(

@@ -11,10 +11,11 @@ from ductile.clock import to_text
 from ductile.core.flow.limits import NO_LIMITS, Concurrency, OnFull, PluginLimits
 from ductile.core.flow.rates import Rate
 from ductile.store.engines.api import Ledger
-from ductile.store.flow import limit_keys
+from ductile.store.flow import limit_keys, set_aside
 from ductile.store.flow.set_aside import MOST_RELEASED
 from ductile.store.jobs.cancel_requests import REQUESTED
 from ductile.store.jobs.claim import claim
+from ductile.store.verify import verify
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 from tests.store.flow.harness import PLUGIN, LimitedQueue, key, limited
@@ -194,3 +195,23 @@ def test_many_full_keys_leave_the_order(make: Make, monkeypatch: pytest.MonkeyPa
     for one in reversed(running):
         q.end(one)
     assert q.take_ids(8) == ids[6:]
+
+
+def test_jobs_without_a_row_are_found_again(make: Make) -> None:
+    q = make(limited())
+    ids = [q.put("a"), q.put("a")]
+    (running,) = q.take(8)
+
+    def lost() -> list[str]:
+        found = verify(q.ledger).violations
+        return [one.subject for one in found if "set_aside_keys" in one.detail]
+
+    assert q.take_ids(8) == []
+    assert not q.ledger.read(set_aside.has_lost)
+    assert lost() == []
+    execute(q.ledger, "DELETE FROM set_aside_keys")
+    assert lost() == ids[1:]
+    assert q.ledger.write(set_aside.return_lost) == 1
+    assert lost() == []
+    q.end(running)
+    assert q.take_ids(8) == ids[1:]

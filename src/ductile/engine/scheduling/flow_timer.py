@@ -9,7 +9,7 @@ from ductile.core.flow.pauses import Pause
 from ductile.engine.dispatch.dispatcher import WorkSignal
 from ductile.log import logger
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.flow import gate, pauses
+from ductile.store.flow import gate, pauses, set_aside
 
 LONGEST_SLEEP = 60.0
 """Seconds; the end of a pause that another node has stored is noticed after this time at most."""
@@ -56,11 +56,16 @@ class FlowTimer:
         return min(max((min(times) - now).total_seconds(), 0.0), LONGEST_SLEEP)
 
     def _clean(self, now: datetime) -> None:
-        """Delete rates that are the same as none, so that keys that are not used again go."""
+        """Delete rates that are the same as none, and find jobs again that nothing leads to."""
         if self._cleaned_at is None or now - self._cleaned_at >= CLEAN_INTERVAL:
             self._cleaned_at = now
             if self._ledger.read(lambda tx: gate.has_past_rates(tx, now)):
                 self._ledger.write(lambda tx: gate.delete_past(tx, now))
+            while self._ledger.read(set_aside.has_lost):
+                count = self._ledger.write(set_aside.return_lost)
+                self._log.warning("returned jobs set aside to the queue", count=count)
+                if count == 0:
+                    break
 
 
 def _next_end(tx: Tx) -> datetime | None:

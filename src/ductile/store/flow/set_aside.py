@@ -24,6 +24,7 @@ from ductile.store.flow.gate import Gate
 MOST_RELEASED = 64
 """How many rows return to the order in one claim. Rows that share a rate are due at once, but only
 one of them can start: the others leave the order again."""
+MOST_RETURNED = 500
 LONGEST_HOLD = timedelta(minutes=5)
 """After that a hold is computed again: the clock may have been set back since."""
 
@@ -120,6 +121,19 @@ def release_rows(tx: Tx, gate: Gate, overview: Overview) -> int:
     for row in found:
         tx.run("hold_key", until=None, limits=None, full_key=None, **_key(gate.plugin, row))
     return len(found)
+
+
+def return_lost(tx: Tx) -> int:
+    """Return jobs to the order that were set aside without a row, at most `MOST_RETURNED`."""
+    lost = [id for (id,) in tx.all("lost_jobs", limit=MOST_RETURNED)]
+    if lost:
+        tx.run("return_lost_jobs", ids=orjson.dumps(lost).decode())
+        tx.effects.ready_any = True
+    return len(lost)
+
+
+def has_lost(tx: Tx) -> bool:
+    return tx.one("lost_jobs", limit=1) is not None
 
 
 def release_pipeline(tx: Tx, pipeline: str) -> None:

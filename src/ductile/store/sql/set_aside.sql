@@ -103,3 +103,17 @@ WHERE plugin = :plugin AND full_key = :full_key LIMIT :limit;
 -- The pause of a pipeline has ended or changed.
 UPDATE set_aside_keys SET held_until = NULL
 WHERE pipeline = :pipeline AND held_until IS NOT NULL;
+
+-- name: lost_jobs
+-- Jobs set aside that no row leads to: a node of an earlier version, or a script, has set them aside.
+SELECT j.id FROM job_queue j
+WHERE j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside <> 0
+  AND j.set_aside = 1
+  AND NOT EXISTS (SELECT 1 FROM set_aside_keys k
+                  WHERE k.plugin = j.plugin AND k.limit_key = j.limit_key
+                    AND k.pipeline = j.pipeline)
+LIMIT :limit;
+
+-- name: return_lost_jobs
+UPDATE job_queue SET set_aside = @in_order@
+WHERE id IN (SELECT given.id FROM @given@) AND status = 'queued' AND set_aside = 1;

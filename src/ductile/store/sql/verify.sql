@@ -75,7 +75,13 @@ SELECT j.seq, j.id, j.status, j.attempt, j.owner, j.created_at, j.started_at, j.
        CASE WHEN j.next_retry_at = @never@ AND NOT EXISTS (
               SELECT 1 FROM waits w
               WHERE w.job_id = j.id AND w.attempt = j.attempt AND w.status = 'waiting')
-            THEN 1 ELSE 0 END AS lost_wait
+            THEN 1 ELSE 0 END AS lost_wait,
+       CASE WHEN j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside = 1
+              AND NOT EXISTS (
+                SELECT 1 FROM set_aside_keys k
+                WHERE k.plugin = j.plugin AND k.limit_key = j.limit_key
+                  AND k.pipeline = j.pipeline AND k.place <= coalesce(j.place, j.seq))
+            THEN 1 ELSE 0 END AS lost_key
 FROM job_queue j WHERE j.seq > :after ORDER BY j.seq LIMIT :limit;
 
 -- name: verify_transitions
