@@ -144,6 +144,7 @@ def test_stream_of_a_restored_database_continues(
 @pytest.fixture
 def never_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pg_notify, "POLL", 10 * WAIT_LIMIT)
+    monkeypatch.setattr(pg_notify, "QUIET_POLL", 10 * WAIT_LIMIT)
     monkeypatch.setattr(pg_notify, "RECONNECT", 0.01)
 
 

@@ -18,8 +18,9 @@ from ductile.store.nodes import NodeRequest, RequestKind
 
 RETRY_SECONDS = 0.01
 IDLE_SECONDS = 60.0
-POLL_SECONDS = 1.0
-"""Where other nodes write requests: makes up for a lost wake-up."""
+POLL_SECONDS = 10.0
+"""Where other nodes write requests. A node that has lost its wake-ups is woken when it has its
+connection again."""
 UNKNOWN_JOB_SECONDS = 1.0
 """How long a request waits for an unknown job, whose claim may just be committed."""
 

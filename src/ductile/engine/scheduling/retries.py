@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from ductile.engine.dispatch.dispatcher import WorkSignal
 from ductile.log import logger
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import claim, retries
 
 POLL_SECONDS = 1.0
@@ -23,8 +23,11 @@ class RetryPromoter:
 
     def tick(self, now: datetime) -> float:
         """Promote the due retries; returns the seconds until the next call."""
-        self._normalize_due_times(now)
-        due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
+        # One transaction: each node does this every second.
+        due, is_ready, is_foreign = self._ledger.read(lambda tx: self._look(tx, now))
+        if is_foreign:
+            self._normalize_due_times()
+            due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
         while due is not None and due <= now:
             promoted = self._ledger.write(lambda tx: retries.promote_due(tx, now))
             if promoted < retries.BATCH:
@@ -33,22 +36,24 @@ class RetryPromoter:
         if due is not None and due <= now:
             # A row that is due but was not promoted has a time that a script has just written.
             self._normalized_at = None
-        if self._ledger.read(claim.has_ready):
+        if is_ready or is_foreign:
             self._work_signal.notify_all()
         wait = (due - now).total_seconds() if due is not None else POLL_SECONDS
         return min(max(wait, 0.0), POLL_SECONDS)
 
-    def _normalize_due_times(self, now: datetime) -> None:
-        """Rewrite `next_retry_at` values that scripts have written in another format.
+    def _look(self, tx: Tx, now: datetime) -> tuple[datetime | None, bool, bool]:
+        """When the next retry is due, whether jobs are ready, and whether times are foreign.
 
-        Finding them reads all waiting rows, so it is done once per second only.
+        Finding those reads all waiting rows, so it is done once per second only.
         """
-        last = self._normalized_at
-        if last is not None and abs(now - last) < timedelta(seconds=POLL_SECONDS):
-            return
-        self._normalized_at = now
-        if not self._ledger.read(retries.has_foreign_time):
-            return
+        last, is_foreign = self._normalized_at, False
+        if last is None or abs(now - last) >= timedelta(seconds=POLL_SECONDS):
+            self._normalized_at = now
+            is_foreign = retries.has_foreign_time(tx)
+        return retries.next_retry_at(tx, now), claim.has_ready(tx), is_foreign
+
+    def _normalize_due_times(self) -> None:
+        """Rewrite `next_retry_at` values that scripts have written in another format."""
         while True:
             normalized = self._ledger.write(retries.normalize_times)
             for job_id, due in normalized.items():

@@ -20,12 +20,15 @@ from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 
 _NOTIFY, _LISTEN = "SELECT pg_notify('ductile_nodes', %s)", "LISTEN ductile_nodes"
 _LETTERS = frozenset(news.value for news in NodeNews)
+_OWN = frozenset({NodeNews.NOTICES, NodeNews.FOLLOWS})
+"""What a node tells itself too: after its own FOLLOWS, every later notice is sent to it."""
 SEND_INTERVAL = 0.02
 """Seconds between two wake-ups of one node."""
 LOOK_INTERVAL = 0.02
 """Seconds between two looks: with many nodes, many wake-ups cost one look."""
 SHORT_POLL = 0.05
-POLL = 1.0
+POLL, QUIET_POLL = 1.0, 5.0
+"""Seconds between two looks without news, while the stream is followed or not."""
 RECONNECT = 1.0
 ANSWER_TIMEOUT = 5.0
 """Seconds for one statement."""
@@ -133,14 +136,16 @@ class PgNotifier:
         with self._deadlines.limit(connection, ANSWER_TIMEOUT):
             connection.execute(_LISTEN)
         # Whatever was sent without this connection was missed.
-        news, look_at = set(NodeNews), 0.0
+        news, look_at = {NodeNews.READY, NodeNews.REQUESTS}, 0.0
         while not self._ended.is_set():
             self._tell(news)
             now = time.monotonic()
-            has_notices = NodeNews.NOTICES in news and self._reader.is_followed()
+            is_followed = self._reader.is_followed()
+            has_notices = is_followed and not news.isdisjoint(_OWN)
             if has_notices or now >= look_at:
                 self.follow()
-                look_at = now + (SHORT_POLL if self._reader.read_notices() else POLL)
+                poll = POLL if is_followed else QUIET_POLL
+                look_at = now + (SHORT_POLL if self._reader.read_notices() else poll)
             if has_notices:
                 self._ended.wait(LOOK_INTERVAL)
             news = self._wait_for_news(connection, max(0.0, look_at - time.monotonic()))
@@ -150,7 +155,7 @@ class PgNotifier:
             NodeNews(letter)
             for notify in connection.notifies(timeout=seconds, stop_after=1)
             for letter in notify.payload
-            if letter in _LETTERS and (letter == NodeNews.NOTICES or notify.pid != self._sender_pid)
+            if letter in _LETTERS and (letter in _OWN or notify.pid != self._sender_pid)
         }
 
     def _tell(self, news: set[NodeNews]) -> None:

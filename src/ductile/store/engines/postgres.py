@@ -336,10 +336,15 @@ class PostgresLedger:
 
     def read(self, work: Work[T]) -> T:
         with self._connection() as connection:
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            result = work(PostgresTx(connection))
-            connection.rollback()
-            return result
+            # A part of BEGIN, not a statement of its own.
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            try:
+                return work(PostgresTx(connection))
+            finally:
+                if not connection.closed:
+                    connection.rollback()
+                    connection.isolation_level = connection.read_only = None
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
