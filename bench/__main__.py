@@ -30,6 +30,7 @@ NAMES = (
     "dashboard",
     "postgres",
     "engines",
+    "nodes",
 )
 
 

@@ -25,6 +25,8 @@ class Proxy:
         self._peers: dict[socket.socket, socket.socket] = {}
         self._closed = threading.Event()
         self._blackholed = threading.Event()
+        self._half_open = threading.Event()
+        self._servers: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -32,9 +34,14 @@ class Proxy:
         """Accept and acknowledge everything, and forward nothing: open and new connections hang."""
         self._blackholed.set()
 
+    def half_open(self) -> None:
+        """Forward what clients send, and none of the answers."""
+        self._half_open.set()
+
     def heal(self) -> None:
         """Forward again. What was sent meanwhile arrives."""
         self._blackholed.clear()
+        self._half_open.clear()
 
     def close(self) -> None:
         self._closed.set()
@@ -47,7 +54,9 @@ class Proxy:
             if self._blackholed.is_set():
                 self._closed.wait(0.02)
                 continue
-            ready, _, _ = select.select([self._listener, *self._peers], [], [], 0.02)
+            silent = self._servers if self._half_open.is_set() else set()
+            heard = [one for one in self._peers if one not in silent]
+            ready, _, _ = select.select([self._listener, *heard], [], [], 0.02)
             for one in ready:
                 if one is self._listener:
                     self._accept()
@@ -57,7 +66,14 @@ class Proxy:
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         server = socket.socket(socket.AF_UNIX)
-        server.connect(self._target)
+        try:
+            server.connect(self._target)
+        except OSError:
+            # The server restarts.
+            client.close()
+            server.close()
+            return
+        self._servers.add(server)
         self._peers[client], self._peers[server] = server, client
 
     def _forward(self, source: socket.socket) -> None:
@@ -71,6 +87,7 @@ class Proxy:
             pass
         for one in (source, target):
             self._peers.pop(one, None)
+            self._servers.discard(one)
             one.close()
 
 

@@ -166,6 +166,13 @@ class Server:
             server.resume()
             _for_each(backends, psutil.Process.resume)
 
+    def restart(self, how: signal.Signals) -> None:
+        """Stop and start the server: SIGINT is its fast, SIGQUIT its immediate shutdown."""
+        self._process.send_signal(how)
+        self._process.wait(WAIT_LIMIT)
+        self._process = _start(self._directory)
+        until(self._accepts_connections)
+
     def stop(self) -> None:
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait(WAIT_LIMIT)

@@ -20,6 +20,15 @@ def shorten_times() -> None:
     postgres.CALL_TIMEOUT = 4.0
 
 
+def shift_clock(seconds: float) -> None:
+    """Have a wall clock that is wrong by this much, as a machine without NTP."""
+    from datetime import UTC, datetime, timedelta
+
+    from ductile.clock import SystemClock
+
+    SystemClock.now = lambda _self: datetime.now(UTC) + timedelta(seconds=seconds)  # type: ignore[method-assign]
+
+
 def main() -> int:
     from ductile.config import load
     from ductile.http.server.run import serve
@@ -27,6 +36,8 @@ def main() -> int:
     environ = dict(os.environ)
     if "DUCTILE_TEST_SHORT_TIMES" in environ:
         shorten_times()
+    if shift := environ.get("DUCTILE_TEST_CLOCK_SHIFT"):
+        shift_clock(float(shift))
     return serve(load(Path(sys.argv[1]), environ=environ), environ=environ)
 
 
