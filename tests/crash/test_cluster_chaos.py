@@ -79,8 +79,18 @@ class Cluster:
 
     def put(self, count: int, names: str = "abc") -> None:
         for number in range(count):
-            plugin = "capped" if number % 3 == 0 else "work"
-            self.ids.append(self.nodes[names[number % len(names)]].put(plugin))
+            plugin = "capped" if number % 6 == 0 else "work"
+            self.ids.append(self._put(self.nodes[names[number % len(names)]], plugin))
+
+    def _put(self, node: GatewayProcess, plugin: str) -> str:
+        """As a client that repeats what was refused: 503 means that nothing was enqueued."""
+
+        def put() -> str | None:
+            answer = node.client.post(f"/plugin/{plugin}/poll", {})
+            assert answer.status in (202, 503), answer.body
+            return str(answer.json["job_id"]) if answer.status == 202 else None
+
+        return until(put) or ""
 
     def rows(self) -> list[tuple[Any, ...]]:
         query = "SELECT id, status, attempt, max_attempts FROM job_queue WHERE plugin <> 'beat'"
@@ -88,7 +98,16 @@ class Cluster:
             return connection.execute(query).fetchall()
 
     def wait_until_done(self) -> None:
-        until(lambda: {status for _, status, *_ in self.rows()} <= {"succeeded"})
+        """In several times the limit of one condition: many processes start in this time."""
+        for left in reversed(range(4)):
+            try:
+                until(lambda: {status for _, status, *_ in self.rows()} <= {"succeeded"})
+            except AssertionError:
+                if not left:
+                    waiting = [row for row in self.rows() if row[1] != "succeeded"]
+                    raise AssertionError(f"stuck: {waiting}") from None
+            else:
+                return
 
     def restart(self, name: str) -> None:
         self.nodes[name].end()
