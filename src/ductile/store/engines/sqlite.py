@@ -340,12 +340,19 @@ class SqliteLedger:
             self.check_files()
             self._commit_all(batch)
         except Exception as error:  # noqa: BLE001 - reported to every caller below
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._roll_back()
             for pending in batch:
                 if not pending.committed:
                     pending.error = pending.error or error
         self._announce(batch)
+
+    def _roll_back(self) -> None:
+        """End a failed transaction; if that fails too, the ledger accepts no more of them."""
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except apsw.Error as error:
+            self._broken = LedgerBroken(f"a failed transaction cannot be rolled back: {error}")
 
     def _commit_all(self, batch: list[PendingWrite]) -> None:
         if self._commit_together(batch):

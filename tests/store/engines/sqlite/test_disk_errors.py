@@ -116,6 +116,27 @@ def test_broken_ledger_refuses_write_batch(path: Path, disk: Disk) -> None:
     ledger.close()
 
 
+def test_failed_rollback_is_reported_and_breaks_the_ledger(
+    path: Path, connections: list[apsw.Connection]
+) -> None:
+    """Otherwise the writer would end, and every caller would wait forever."""
+    ledger = SqliteLedger(path)
+    ledger.start()
+
+    def refuse_rollback(_cursor: object, sql: str, _values: object) -> bool:
+        if sql == "ROLLBACK":
+            raise apsw.IOError("no rollback")
+        return True
+
+    connections[0].exec_trace = refuse_rollback
+    with pytest.raises((ZeroDivisionError, apsw.IOError)):
+        ledger.write(lambda tx: tx.run("ensure_state", plugin="a", now="t") / 0)
+    with pytest.raises(LedgerBroken, match="cannot be rolled back"):
+        ledger.write(put("b"))
+    connections[0].exec_trace = None
+    ledger.close()
+
+
 def test_broken_ledger_refuses_queued_transactions(path: Path, disk: Disk) -> None:
     ledger = SqliteLedger(path)
     ledger.start()
