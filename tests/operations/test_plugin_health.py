@@ -36,7 +36,7 @@ def test_a_plugin_that_declares_no_health_is_not_asked(site: Site) -> None:
         assert checked(site_run) == {}
 
 
-def test_what_is_wrong_is_told(site: Site) -> None:
+def test_problem_is_reported(site: Site) -> None:
     site.plugin("error", """echo '{"status": "error", "error": "no disk"}'""", commands=COMMANDS)
     site.plugin("exits", OK + "exit 3", commands=COMMANDS)
     site.plugin("junk", "echo junk", commands=COMMANDS)
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_told(site: Site) -> None:
     assert "/nosuch/interpreter" in found["gone"].detail
 
 
-def test_what_a_job_would_say_is_told_and_how_stderr_begins(site: Site) -> None:
+def test_error_and_a_line_of_stderr_are_reported(site: Site) -> None:
     site.plugin("config", "echo 'no url' >&2\necho more >&2\nexit 78", commands=COMMANDS)
     site.plugin("killed", "kill -9 $$", commands=COMMANDS)
     site.plugin(
@@ -64,7 +64,7 @@ def test_what_a_job_would_say_is_told_and_how_stderr_begins(site: Site) -> None:
     with site.opened() as site_run:
         found = checked(site_run)
     empty = "stdout is empty; it must be one JSON object"
-    assert found["config"].detail == f"exit code 78; {empty}; stderr: no url"
+    assert found["config"].detail == f"exit code 78; {empty}; stderr: more"
     assert found["killed"].detail == f"killed by signal 9; {empty}"
     assert re.fullmatch(r"timed out after 1 s.*; stderr: still dialling", found["slow"].detail)
 

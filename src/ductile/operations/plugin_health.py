@@ -113,7 +113,8 @@ def _result_text(outcome: Outcome) -> str:
 
 
 def _failure_text(judged: Settlement) -> str:
-    """The error, with the first line of stderr: a health check leaves no log to look at."""
+    """The error with a line of stderr, because a health check leaves no log to look at."""
     error = judged.error or "failed"
     lines = (judged.stderr or "").strip().splitlines()
-    return f"{error}; stderr: {lines[0]}" if lines else error
+    has_line = "; stderr: " in error
+    return f"{error}; stderr: {lines[0]}" if lines and not has_line else error
