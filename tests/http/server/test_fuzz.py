@@ -37,9 +37,9 @@ from tests.http.routes.test_nodes import config as on_postgres
 from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT
 
-BY_HAND = 4400
-BY_HAND_ON_POSTGRES = 800
-GENERATED = 5
+BY_HAND = 2200
+BY_HAND_ON_POSTGRES = 400
+GENERATED = 3
 """Requests per route and mode, valid and invalid."""
 IN_TORTURE = 10
 """Factor for the torture lane."""

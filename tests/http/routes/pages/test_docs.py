@@ -102,7 +102,7 @@ class Page:
     def __init__(self, browser: Any, api: ApiHarness, **options: Any) -> None:
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT_LIMIT * 1000)
+        self.page.set_default_timeout(3 * WAIT_LIMIT * 1000)
         self.complaints: list[str] = []
         self.asked: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
