@@ -55,12 +55,12 @@ def measure(*, quick: bool) -> Findings:
         for name, values in times.items()
     ]
     print(table(rows))
-    base, *_, large, beside = [median(values) for values in times.values()]
+    base, *_, large, keyed = [median(values) for values in times.values()]
     found = Findings("claim")
     names = list(shapes)
     found.checks = [
         Check(f"{names[2]}, of 1 thousand", large / base, at_most=1.5),
-        Check(f"{names[3]}, of 1 thousand", beside / base, at_most=1.5),
+        Check(f"{names[3]}, of 1 thousand", keyed / base, at_most=1.5),
     ]
     found.details = {"rows": rows, "quick": quick}
     return found

@@ -1,4 +1,4 @@
-"""The dashboard: its size, the page in a real browser, and what it costs while nobody looks."""
+"""The dashboard: its size, the page in a real browser, and its cost while no page is open."""
 
 from __future__ import annotations
 

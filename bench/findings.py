@@ -106,7 +106,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Columns as wide as what stands in them; figures to the right."""
+    """Columns as wide as their content; figures are aligned to the right."""
     if not rows:
         return ""
     names = list(rows[0])

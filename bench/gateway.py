@@ -49,7 +49,7 @@ class Place:
 
 
 class Gateway:
-    """The running process; everything that it says goes to a file beside its config."""
+    """The running process; its output goes to a file next to its config."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

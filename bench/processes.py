@@ -119,7 +119,7 @@ class Moment:
 
 
 def others_share(since: Moment) -> float:
-    """How much of the machine somebody else had since then; ours ended before this is asked."""
+    """The share of the machine that other programs used since then; call it after ours ended."""
     now = Moment.now()
     others = (now.busy - since.busy) - (now.own - since.own)
     return max(0.0, others / (now.there - since.there))

@@ -1,6 +1,6 @@
 """Jobs a second, end to end and from a full queue, against a C loop that only spawns.
 
-Every figure of the gateway stands between two of the C loop and is held against their mean:
+Every figure of the gateway is measured between two of the C loop and compared with their mean:
 machines are noisy, and a ratio of neighbours is not. Medians are over the rounds.
 """
 

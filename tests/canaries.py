@@ -1,4 +1,4 @@
-"""Canary values in every place where a secret can stand, and a plugin that tells them all."""
+"""Canary values in every place that can hold a secret, and a plugin that prints them all."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_one_that_another_makes_meanwhile_is_taken_as_it_is(
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "dangling"])
-def test_what_is_no_directory_stands_in_the_way(tmp_path: Path, name: str) -> None:
+def test_file_in_place_of_a_directory_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to("nowhere")
     with pytest.raises(OSError, match=name.partition("/")[0]):

@@ -183,7 +183,7 @@ def test_push_is_notified_once(site: BundledSite, providers: Providers, form: bo
         assert {row["status"] for row in jobs} == {"succeeded"}
     [pushed] = providers.ntfy.published
     assert pushed["title"] == "octo/engine moved"
-    assert pushed["message"] == "- Mend part 1 (mona)\n- Mend part 2 (mona)"
+    assert pushed["message"] == "- Fix part 1 (mona)\n- Fix part 2 (mona)"
 
 
 def test_webhook_with_a_wrong_signature_is_rejected(

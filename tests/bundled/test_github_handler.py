@@ -64,7 +64,7 @@ def test_push_has_its_commits(site: BundledSite) -> None:
     assert (payload["branch"], payload["tag"]) == ("main", None)
     assert payload["commit_count"] == 50
     assert len(payload["commits"]) == 20
-    assert payload["commits"][0]["subject"] == "Mend part 1"
+    assert payload["commits"][0]["subject"] == "Fix part 1"
     assert payload["title"] == "octo/engine: push to main (50 commits)"
 
 

@@ -100,7 +100,7 @@ def test_the_reference_has_the_help_of_options() -> None:
     assert "- `--lang` python|sh|node: Language of the program." in text
 
 
-def test_a_run_that_exceeds_its_timeout_says_so(cli: CliRunner) -> None:
+def test_run_that_exceeds_its_timeout_reports_it(cli: CliRunner) -> None:
     add_pipelines(cli)
     with cli.gateway():
         done = cli("plugin", "run", "slow", "--timeout", "300ms")

@@ -360,7 +360,7 @@ def test_jobs_end_at_once_if_another_process_has_the_lock(
         descriptor = os.open(other, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         other.rename(path)
-        # Nobody has called `stop`.
+        # `stop` was not called.
         until(lambda: process_state(pid) == "")
         until(lambda: running.gateway.failure is not None)
     os.close(descriptor)

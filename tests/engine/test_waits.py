@@ -418,11 +418,11 @@ def test_notification_gets_a_link_if_there_is_a_public_url(site: Site) -> None:
         start(running)
         found = await_approval(running)
         until(lambda: hook_result(running) is not None)
-        told = hook_result(running)
-        assert told is not None
-        assert told["approval_id"] == found["id"]
+        sent = hook_result(running)
+        assert sent is not None
+        assert sent["approval_id"] == found["id"]
         # What a plugin prints is stored without the token; what it receives has it.
-        assert told["link"] == "https://ductile.example/approve/[REDACTED]"
+        assert sent["link"] == "https://ductile.example/approve/[REDACTED]"
         [row] = running.gateway.ledger.read(
             lambda tx: tx.dicts("jobs", **job_filters(status="succeeded", plugin="echo"))
         )

@@ -94,7 +94,7 @@ def test_an_at_that_has_not_fired_there_fires_here(move: Move) -> None:
     assert len(work.fires()) == 1
 
 
-def test_an_every_goes_on_from_its_last_fire(move: Move) -> None:
+def test_every_continues_from_its_last_fire(move: Move) -> None:
     work = move({"every": "6h"}, rows=(("default", "active", "2026-02-08T06:00:00Z", None),))
     work.run(HOUR)
     assert work.fires() == []
@@ -102,7 +102,7 @@ def test_an_every_goes_on_from_its_last_fire(move: Move) -> None:
     assert work.fires() == ["2026-02-08T12:00:00.000000Z"]
 
 
-def test_an_every_goes_on_from_a_success_that_came_later(move: Move) -> None:
+def test_every_continues_from_a_later_success(move: Move) -> None:
     rows = (("default", "active", "2026-02-08T06:00:00Z", "2026-02-08 07:30:00"),)
     work = move({"every": "6h"}, rows=rows)
     work.run(5 * HOUR)
@@ -157,7 +157,7 @@ def test_the_past_is_that_of_the_rule_that_is_met_first(move: Move) -> None:
     assert row["last_fired_at"] == "2026-02-08T06:00:00.000000Z"
 
 
-def test_a_plugin_that_is_enabled_later_goes_on_as_well(move: Move, site: Site) -> None:
+def test_plugin_that_is_enabled_later_continues_as_well(move: Move, site: Site) -> None:
     site.plugin("echo", OK, enabled=False)
     work = move(
         {"id": "once", "at": "2026-01-01T00:00:00Z"},
@@ -196,7 +196,7 @@ def test_before_the_first_start_the_list_shows_what_was_taken_over(site: Site) -
     assert (once["state"], once["next_run"]) == ("exhausted", None)
 
 
-def test_an_entry_that_this_gateway_knows_goes_on_as_it_is(site: Site) -> None:
+def test_entry_that_this_gateway_knows_is_not_changed(site: Site) -> None:
     site.plugin("echo", OK, schedules=[{"every": "6h"}])
     work = SchedulerHarness(site)
     work.run(0)

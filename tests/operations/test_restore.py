@@ -253,7 +253,7 @@ def test_a_ledger_that_is_beyond_reading_is_kept_with_its_wal(site: Site, copy: 
     assert len(read_jobs_of_site(site)) == 50
 
 
-def test_nothing_is_restored_under_whoever_has_the_ledger_open(site: Site, copy: Path) -> None:
+def test_nothing_is_restored_while_a_process_has_the_ledger_open(site: Site, copy: Path) -> None:
     """Who would go on with the file that was there."""
     with closing(apsw.Connection(str(site.state / "state.db"))) as reader:
         reader.execute("SELECT count(*) FROM job_queue").fetchall()
@@ -273,7 +273,7 @@ LATE = (
 
 
 def commit_and_die(ledger: Path) -> None:
-    """As a gateway that is killed: its last commit stands in the WAL alone."""
+    """Like a killed gateway: its last commit is only in the WAL."""
     subprocess.run([sys.executable, "-c", LATE, str(ledger)], check=False)
     assert ledger.with_name(f"{ledger.name}-wal").stat().st_size > 0
 

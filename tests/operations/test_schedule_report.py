@@ -57,7 +57,7 @@ def test_without_a_ledger_the_next_run_is_still_told(make_scheduler: Make) -> No
     assert row["next_run"] == "2026-02-08T10:05:00.000000Z"
 
 
-def test_a_paused_entry_says_so(make_scheduler: Make) -> None:
+def test_paused_entry_is_reported_as_paused(make_scheduler: Make) -> None:
     work = make_scheduler({"every": "5m"})
     work.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
     row = listed(work)
@@ -114,7 +114,7 @@ def test_a_cron_slot_that_was_missed_is_not_the_next(make_scheduler: Make) -> No
         ({"cron": "0 9 * * *"}, "2026-02-09T09:00:00.000000Z"),
     ],
 )
-def test_a_rewritten_rule_is_told_as_a_start_would_take_it(
+def test_rewritten_rule_is_reported_as_a_start_would_read_it(
     make_scheduler: Make, site: Site, rule: dict[str, str], next_run: str
 ) -> None:
     work = make_scheduler({"every": "daily"})
@@ -280,7 +280,7 @@ class TestAMomentThatIsPast:
     PAST = "2020-01-01T00:00:00Z"
 
     def test_its_next_run_is_when_it_was_due(self, make_scheduler: Make) -> None:
-        """By which the doctor tells what has not fired when it should have."""
+        """With it the doctor finds occurrences that did not fire."""
         work = make_scheduler({"at": self.PAST})
         assert listed(work)["next_run"] == "2020-01-01T00:00:00.000000Z"
 

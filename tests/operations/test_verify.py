@@ -1,4 +1,4 @@
-"""Which gateways are alive, for a ledger that is checked beside them."""
+"""Which gateways are alive while their ledger is verified."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_gateway_that_runs_is_alive_and_those_before_it_are_not(place: Site) -
         ]
 
 
-def test_where_none_runs_nobody_is_alive(place: Site) -> None:
+def test_no_gateway_is_alive_if_none_runs(place: Site) -> None:
     with place.opened():
         pass
     ledger = looked_at(place)

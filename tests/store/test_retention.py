@@ -55,8 +55,8 @@ def rows(t: Timer, query: str, **values: Any) -> list[Any]:
 def count(t: Timer, table: str) -> int:
     sql = f"SELECT count(*) FROM {table}"
     if isinstance(t.ledger, PostgresLedger):
-        with psycopg.connect(t.ledger.url) as beside:
-            [found] = beside.execute(sql).fetchone() or (0,)
+        with psycopg.connect(t.ledger.url) as other:
+            [found] = other.execute(sql).fetchone() or (0,)
         return int(found)
     assert isinstance(t.ledger, SqliteLedger)
     connection = apsw.Connection(str(t.ledger.path), flags=apsw.SQLITE_OPEN_READONLY)

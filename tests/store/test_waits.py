@@ -1,4 +1,4 @@
-"""Waits in the ledger, on both engines: one end each, whoever comes first."""
+"""Waits in the ledger, on both engines: each ends once, by the first of several callers."""
 
 from __future__ import annotations
 

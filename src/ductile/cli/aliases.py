@@ -31,7 +31,7 @@ COMMANDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("config", "route", "list"): ("config", "show", "route:*"),
     ("config", "webhook", "list"): ("config", "show", "webhook:*"),
 }
-"""The first words of an alias, and of the command that it stands for; each {} is the next word."""
+"""The first words of an alias, and of the command that it replaces; each {} is the next word."""
 
 JSON = frozenset({"--json", "-json"})
 

@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 def find_gateway(state_dir: Path, *, answers: bool) -> int:
     """The pid of the gateway, from its lock; `answers` is whether its socket is served.
 
-    Raises `NotRunning` without one, `Refused` if it cannot be told from another process.
+    Raises `NotRunning` without one, `Refused` if it cannot be distinguished from another process.
     """
     holder = find_holder(state_dir)
     if holder is None:

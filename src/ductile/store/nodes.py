@@ -121,7 +121,7 @@ def list_nodes(tx: Tx) -> list[dict[str, Any]]:
 def list_present(tx: Tx) -> frozenset[str]:
     """The names of the nodes that run, restart or are lost: all but those stopped for a minute.
 
-    A lost node stays until it is forgotten, because nobody knows in which state it is.
+    A lost node stays until it is forgotten, because its state is unknown.
     """
     return frozenset(name for (name,) in tx.all("present_nodes", seconds=RESTART_SECONDS))
 

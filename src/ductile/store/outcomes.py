@@ -31,7 +31,7 @@ def find_first_since(tx: Tx, since: datetime) -> int:
     earliest = to_text(since - COMMIT_DELAY)
     while low < high:
         middle = (low + high) // 2
-        # The row at `middle` may be deleted: the next one stands for it.
+        # The row at `middle` may be deleted: the next one is used instead.
         seq, completed_at = tx.all("log_row_from", seq=middle)[0]
         if completed_at < earliest:
             low = seq + 1

@@ -1,8 +1,8 @@
 """Rows of `waits`, and the parked jobs that they belong to.
 
 The job of a step that waits is `queued` with a retry time that never comes, so no claim takes it
-and its scope stays open. Whoever ends the wait changes the row of the job first: that is the one
-compare-and-set, so a decision, an event, a timer and a cancellation cannot all succeed.
+and its scope stays open. The transaction that ends the wait changes the row of the job first: that
+is the one compare-and-set, so a decision, an event, a timer and a cancellation cannot all succeed.
 """
 
 from __future__ import annotations

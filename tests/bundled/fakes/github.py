@@ -74,7 +74,7 @@ def push(branch: str = "main", count: int = 2) -> dict[str, Any]:
     commits = [
         {
             "id": f"{number:040x}",
-            "message": f"Mend part {number}\n\nAt length.",
+            "message": f"Fix part {number}\n\nAt length.",
             "timestamp": "2026-02-08T10:00:00Z",
             "url": f"https://github.com/octo/engine/commit/{number:040x}",
             "author": {"name": "Mona", "email": "mona@example.org", "username": "mona"},

@@ -52,7 +52,7 @@ def until_followed(cli: CliRunner) -> None:
     for _ in range(1000):
         if "ductile_event_followers 1" in cli("api", "/metrics").out:
             return
-    pytest.fail("nobody follows")
+    pytest.fail("there is no subscriber")
 
 
 def run(cli: CliRunner) -> str:

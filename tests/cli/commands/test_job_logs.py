@@ -79,12 +79,12 @@ def test_short_pages_are_joined(cli: CliRunner) -> None:
 
 def test_a_notice_whose_payload_is_not_an_object_is_shown(cli: CliRunner) -> None:
     cli("run", "hello")
-    beside = apsw.Connection(str(cli.state / "state.db"))
-    beside.execute(
+    other = apsw.Connection(str(cli.state / "state.db"))
+    other.execute(
         "INSERT INTO notices (topic, type, payload, created_at) VALUES "
         "('agent:a:mailbox', 'reminder', '[1, 2]', '2099-01-01T00:00:00.000000Z')"
     )
-    beside.close()
+    other.close()
     shown = cli("logs")
     assert (shown.code, shown.err) == (0, "")
     assert "[1, 2]" in shown.out

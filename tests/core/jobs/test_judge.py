@@ -390,7 +390,7 @@ def test_a_secret_in_a_response_is_stored_nowhere(status):
 
 @pytest.mark.parametrize("status", ["ok", "error"])
 def test_the_token_of_an_approval_link_is_stored_nowhere(status):
-    """Whoever may read jobs, streams or alerts may not decide for others."""
+    """A token that may read jobs, streams or alerts may not decide approvals."""
     token = "Ab0_-" * 8 + "xyz"
     link = f"https://ductile.example/approve/{token}"
     logs = [{"level": "info", "message": link}]
@@ -551,7 +551,7 @@ def test_a_steps_own_context_is_that_of_the_attempt_that_succeeded():
     assert succeeded.context == '{"who":"ann"}'
 
 
-def test_a_job_whose_plugin_is_gone_is_dead_and_nobodys_failure():
+def test_job_whose_plugin_is_gone_is_dead_and_counts_as_cancelled():
     gone = plugin_gone(JOB, "plugin disabled", RULES, NOW)
     assert (gone.path, gone.error) == ((JobStatus.DEAD,), "plugin disabled")
     assert gone.cancelled

@@ -31,7 +31,7 @@ VALUES = st.recursive(
 
 
 def launched(job=JOB, state="{}", plan=PLAN, context=None) -> Launch:
-    """The launch of a job that stands in no pipeline."""
+    """The launch of a job outside of pipelines."""
     ready = prepare(job, state, context or {}, plan, None, NOW)
     assert isinstance(ready, Ready)
     return ready.launch

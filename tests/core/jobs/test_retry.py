@@ -62,7 +62,7 @@ def test_stops_between_attempts_do_not_lengthen_the_delay(attempt, stops):
 
 @given(st.integers(1, 4), st.integers(1, 3))
 def test_an_operators_retry_begins_with_the_first_delay_again(died_at, failures):
-    """`job retry` goes on with the attempt after, and allows the plugin's number again."""
+    """`job retry` continues with the next attempt, and allows the plugin's number again."""
     fresh = next_retry_at(failures, 4, POLICY, NOW, 0.5)
     assert next_retry_at(died_at + failures, died_at + 4, POLICY, NOW, 0.5) == fresh
 

@@ -82,7 +82,7 @@ def test_a_step_claims_values_by_path_and_lies_one_deeper():
     assert context["ductile"]["origin"] == ORIGIN
 
 
-def test_a_depth_that_was_computed_is_told_and_limits_nothing():
+def test_computed_depth_is_reported_and_limits_nothing():
     context = root_context(instance_id="i", max_depth=4, origin=ORIGIN, depth_is_computed=True)
     assert context["ductile"]["route_max_depth"] == 4
     assert depth_limit(context) == 0

@@ -108,7 +108,7 @@ def test_a_pipeline_that_begins_with_a_split_has_several_first_jobs():
     assert [node.plugin for node in one({"uses": "a"}).first_jobs()] == ["a"]
 
 
-def test_an_if_is_a_switch_before_its_step_and_false_goes_on_behind_it():
+def test_if_is_a_switch_before_its_step_and_false_continues_after_it():
     pipeline = one({"id": "x", "uses": "a", "if": IF}, {"id": "y", "uses": "b"})
     switch = pipeline.nodes["x__switch"]
     assert pipeline.entry == "x__switch"

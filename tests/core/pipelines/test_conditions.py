@@ -117,8 +117,8 @@ def test_a_regex_that_gives_up_fails_the_condition_even_under_not():
 
 
 def test_what_is_not_reached_does_not_fail():
-    dear = {"path": "payload.x", "op": "regex", "value": "a*"}
-    raw = {"any": [{"path": "payload.x", "op": "exists"}, dear]}
+    slow = {"path": "payload.x", "op": "regex", "value": "a*"}
+    raw = {"any": [{"path": "payload.x", "op": "exists"}, slow]}
     assert judge(raw, {"x": "a" * (1024 * 1024 + 1)}) is True
 
 

@@ -81,7 +81,7 @@ def test_steps_inherit_no_dedupe_key_and_first_steps_do():
     assert [(job.plugin, job.dedupe_key) for job in spawned] == [("b", None), ("c", "k")]
 
 
-def test_a_step_that_a_reload_took_away_is_told_of():
+def test_step_that_a_reload_removed_is_reported():
     routing = router(pipeline(A)).route(done("gone"), (event("x"),))
     assert (routing.intents, routing.unrouted[0].reason) == (
         (),
@@ -160,13 +160,13 @@ def test_a_join_whose_step_is_lost_is_made_for_its_claim_to_say_so(now):
     assert table.lost("p", "j", "c", "handle") is not None
 
 
-def test_a_join_that_is_a_split_and_is_lost_is_told_of():
+def test_lost_join_that_is_a_split_is_reported():
     routing = joined(router(pipeline(A, C)), entered(SPLIT, {"id": "t", "split": [C]}).join)
     assert routing.intents == ()
     assert [item.reason for item in routing.unrouted] == ["step t no longer exists in pipeline p"]
 
 
-def test_a_scope_that_does_not_remember_its_join_goes_on_with_what_follows_the_split_now():
+def test_scope_without_a_recorded_join_continues_with_the_current_step_after_the_split():
     table = router(pipeline(SPLIT, C))
     assert [job.plugin for job in joined(table, None).jobs()] == ["c"]
     for lost in ("gone", "step_1"):
@@ -186,7 +186,7 @@ def test_a_job_is_lost_whose_step_is_gone_or_is_another_by_now():
     )
 
 
-def test_a_limit_that_nobody_set_does_not_hold_for_a_pipeline_that_has_grown():
+def test_default_limit_does_not_hold_for_a_pipeline_that_has_grown():
     start = router(pipeline(A, B)).start("p", event(), submitted_by=SubmittedBy.API)
     assert start is not None
     late = {**start.context("i")}
@@ -228,10 +228,10 @@ def test_an_event_starts_the_pipelines_whose_on_it_is():
 
 def test_a_pipelines_own_if_can_read_the_emitters_context_and_may_fail():
     condition = {"path": "context.tier", "op": "eq", "value": "W"}
-    dear = {"path": "payload.x", "op": "regex", "value": "a*"}
+    slow = {"path": "payload.x", "op": "regex", "value": "a*"}
     table = router(
         pipeline(A, name="condition", on="x", **{"if": condition}),
-        pipeline(A, name="dear", on="x", **{"if": dear}),
+        pipeline(A, name="slow", on="x", **{"if": slow}),
     )
     source = done(context={**context(), "tier": "W"})
     routing = table.route(source, (event("x", {"x": "a" * 2_000_000}),))

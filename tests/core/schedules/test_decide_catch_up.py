@@ -103,7 +103,7 @@ class TestCatchUp:
         assert due(schedule, anchors, NOON + 90 * MINUTE).fires[0].catch_up
         assert not due(schedule, SEEN, NOON + 90 * MINUTE).fires[0].catch_up
 
-    def test_after_it_all_goes_on_from_now(self) -> None:
+    def test_after_catch_up_the_schedule_continues_from_now(self) -> None:
         for policy in CatchUp:
             schedule = entry(Every(3600), catch_up=policy)
             decision = due(schedule, self.DOWN, self.UP)
@@ -113,7 +113,7 @@ class TestCatchUp:
             assert fires(schedule, anchors, self.UP) == []
             assert next_due(schedule, anchors, self.UP) == self.UP + HOUR
 
-    def test_held_back_it_goes_on_from_now_too(self) -> None:
+    def test_held_schedule_continues_from_now_too(self) -> None:
         decision = due(HOURLY, self.DOWN, self.UP)
         anchors = held(HOURLY, decision.anchors, decision.fires[0], Hold(Reason.RUNNING), self.UP)
         assert next_due(HOURLY, anchors, self.UP) == self.UP + HOUR
@@ -123,7 +123,7 @@ class TestCatchUp:
         assert len(decision.passed) + 1 == LOOKED_BACK
         assert decision.passed[-1].slot < decision.fires[0].slot
 
-    def test_what_run_all_leaves_out_says_so(self) -> None:
+    def test_occurrences_that_run_all_leaves_out_are_recorded(self) -> None:
         schedule = entry(Every(60), catch_up=CatchUp.RUN_ALL)
         decision = due(schedule, self.DOWN, self.UP)
         assert len(decision.passed) == 5 * 60 + 1 - CATCH_UP_MOST
@@ -144,7 +144,7 @@ class TestCatchUp:
     @pytest.mark.parametrize(
         ("late", "fired"), [(0, True), (1, True), (60, True), (61, False), (9 * 3600, False)]
     )
-    def test_a_cron_slot_that_nobody_saw_come_fires_up_to_a_minute_late(
+    def test_cron_occurrence_first_seen_after_its_time_fires_up_to_a_minute_late(
         self, late: int, fired: bool
     ) -> None:
         nightly, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")
@@ -190,7 +190,7 @@ class TestCatchUp:
         anchors = replace(SEEN, boot=slot + 1000 * HOUR)
         assert fires(entry(Cron("0 3 * * *")), anchors, slot) == [slot]
 
-    def test_every_missed_cron_slot_of_a_day_is_told(self) -> None:
+    def test_every_missed_cron_occurrence_of_a_day_is_recorded(self) -> None:
         anchors = replace(SEEN, boot=NOON + 24 * HOUR)
         decision = due(entry(Cron("* * * * *")), anchors, NOON + 24 * HOUR)
         assert len(decision.passed) == 24 * 60 - 1
@@ -300,7 +300,7 @@ class TestHeld:
                 assert verdict == HELD_BY_OTHERS
                 anchors = held(schedule, anchors, run, verdict, now)
 
-    def test_cron_goes_on_with_its_next_slot(self) -> None:
+    def test_cron_continues_with_its_next_occurrence(self) -> None:
         schedule, slot = entry(Cron("0 3 * * *")), at("2026-05-21T03:00")
         (run,) = due(schedule, SEEN, slot).fires
         anchors = held(schedule, SEEN, run, Hold(Reason.UNHEALTHY), slot)

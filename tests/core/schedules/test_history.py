@@ -48,7 +48,7 @@ def test_another_kind_begins_anew_and_stays_paused(
 
 
 @pytest.mark.parametrize("text", ["?", "{}", "[]", "null", '["Never()","UTC"]', '{"withdrawn":1}'])
-def test_a_rule_that_nobody_here_has_written_is_another(text: str) -> None:
+def test_rule_with_an_unknown_text_is_a_different_rule(text: str) -> None:
     found = seen(entry(Every(60)), SEEN, text, NOON, LATER)
     assert found == Anchors(first_seen=LATER, boot=NOON)
     assert withdrawn(text) == text
@@ -59,7 +59,7 @@ def test_a_past_that_was_taken_over_belongs_to_whatever_rule() -> None:
     assert withdrawn("") == ""
 
 
-def test_a_withdrawn_rule_says_so_once() -> None:
+def test_withdrawing_a_rule_twice_changes_nothing() -> None:
     text = withdrawn(rule_text(entry(Cron("0 3 * * *"))))
     assert text == '{"withdrawn":["Cron(expr=\'0 3 * * *\')","UTC"]}'
     assert withdrawn(text) == text

@@ -126,7 +126,7 @@ class TestSeal:
         compiled = built(site)
         assert (warnings_of(compiled), list(compiled.registry.plugins)) == ([], ["echo"])
 
-    def test_what_was_loaded_without_its_seal_is_held_against_none(self, site: Site) -> None:
+    def test_configuration_loaded_without_checksums_is_not_compared(self, site: Site) -> None:
         site.plugin("echo", OK)
         self.seal(site)
         site.plugin("echo", "true\n")
@@ -183,7 +183,7 @@ class TestHooksThatNeverFire:
         site.settings["routes"] = [{"from": "github", "event_type": "x", "to": "echo"}]
         assert self.warned(site, {"uses": "first"}, {"uses": "echo"}) == []
 
-    def test_a_plugin_that_is_run_by_hand_alone_is_let_be(self, site: Site) -> None:
+    def test_plugin_that_only_operators_run_causes_no_warning(self, site: Site) -> None:
         assert self.warned(site, {"uses": "first"}) == []
 
 

@@ -85,7 +85,7 @@ def test_a_failed_init_is_not_retried_and_the_plugins_jobs_wait_saying_why(site:
     assert ran(site) == ["init"]
 
 
-def test_an_init_by_hand_has_one_attempt_however_it_comes_to_run(site: Site) -> None:
+def test_init_run_by_an_operator_has_one_attempt(site: Site) -> None:
     """Asked for, retried by an operator, replayed."""
     site.plugin("echo", counting(site, FAILING + OK), commands=COMMANDS)
     with site.running() as site_run:

@@ -256,7 +256,7 @@ def test_what_takes_a_restart_is_refused_in_clear_words(
         assert site_run.run("echo")["status"] == "succeeded"
 
 
-def test_what_takes_a_restart_is_told_with_its_place(site: Site) -> None:
+def test_change_that_needs_a_restart_is_reported_with_its_place(site: Site) -> None:
     site.plugin("echo", OK)
     site.settings["api"] = {"listen": "127.0.0.1:9001"}
     with site.running() as site_run:
@@ -364,7 +364,7 @@ def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
         ("url", {"url": "postgresql://me:pw@db/x", "dir": "./data"}),
     ],
 )
-def test_whoever_names_another_ledger_is_told_that_none_is_moved_and_how_to(
+def test_changed_ledger_location_warns_that_nothing_is_moved_and_how_to_move_it(
     site: Site, key: str, state: dict[str, str]
 ) -> None:
     site.plugin("echo", OK)
@@ -517,7 +517,7 @@ class Refusing:
 
 
 def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site: Site) -> None:
-    """SIGHUP on a full disk: the gateway goes on with what it has."""
+    """SIGHUP on a full disk: the gateway keeps its configuration."""
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
     with site.running() as site_run:
         gateway = site_run.gateway
@@ -538,7 +538,7 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
 def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
     site: Site,
 ) -> None:
-    """Else jobs of a new plugin would wait for an `init` that nobody has queued."""
+    """Otherwise jobs of a new plugin would wait for an `init` that was never queued."""
     site.plugin("echo", OK)
     with site.running() as site_run:
         site.plugin("fresh", OK, commands=("poll", "init"), schedule={"every": "1h"})

@@ -21,7 +21,7 @@ SUCCEEDED = Outcome(Ending.EXITED, exit_code=0, stdout=b'{"status": "ok", "resul
 
 
 class FakeSlot:
-    """Stands in for a `SlotClient`; runs nothing and buffers nothing."""
+    """Replaces a `SlotClient`; runs nothing and buffers nothing."""
 
     def __init__(self) -> None:
         near, self._far = socket.socketpair()

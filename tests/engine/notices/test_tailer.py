@@ -148,7 +148,7 @@ class TestQuietStream:
         assert found is not None
         assert [notice.type for notice in found] == ["new"]
 
-    def test_waiting_caller_is_told_of_an_end_on_another_node(
+    def test_waiting_caller_is_notified_of_an_end_on_another_node(
         self,
         ledger: Ledger,  # noqa: F811
         bus: RecordingBus,

@@ -44,7 +44,7 @@ def test_places_are_reserved_for_administrators_and_the_local_socket() -> None:
         limit.enter(LOCAL)
 
 
-def test_caller_at_its_own_limit_is_told_so() -> None:
+def test_caller_at_its_own_limit_gets_the_reason() -> None:
     limit = CallerLimit(100, "waiting requests", TooManyWaits)
     fill(limit, reader("a"))
     with pytest.raises(TooManyOpenRequests, match="this token has too many open waiting requests"):

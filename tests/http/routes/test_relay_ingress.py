@@ -200,7 +200,7 @@ def test_replayed_request_is_refused(api: ApiHarness) -> None:
     [
         pytest.param("/ingest/peer/nobody", "nobody", 0.0, id="unlisted"),
         pytest.param("/ingest/peer/asleep", "asleep", 0.0, id="disabled"),
-        pytest.param("/ingest/peer/", "home", 0.0, id="nobody's path"),
+        pytest.param("/ingest/peer/", "home", 0.0, id="path without a peer"),
         pytest.param(PATH, "home", 301.0, id="too late"),
         pytest.param(PATH, "home", -301.0, id="too early"),
     ],

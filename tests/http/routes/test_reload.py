@@ -128,4 +128,4 @@ def until_one_is_left(callers: list[Caller]) -> None:
         caller._thread.join(0.01)
         if sum(caller.waits() for caller in callers) == 1:
             return
-    pytest.fail("nobody's call ended")
+    pytest.fail("no call ended")

@@ -237,7 +237,7 @@ def test_a_disk_that_is_almost_full(place: Site, monkeypatch: pytest.MonkeyPatch
 # Plugins
 
 
-def test_a_plugin_that_is_refused_and_how_to_mend_it(place: Site) -> None:
+def test_refused_plugin_is_reported_with_its_repair(place: Site) -> None:
     place.settings["plugin_roots"] = [str(place.plugins)]
     (place.plugins / "echo").chmod(0o777)
     finding = find_one(examine(place), "plugin echo is refused")

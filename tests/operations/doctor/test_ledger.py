@@ -1,4 +1,4 @@
-"""What the doctor finds in the ledger, and in the work that stands in it."""
+"""Problems that the doctor finds in the ledger and in its jobs."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_server_session_that_keeps_a_transaction_open(
         assert [finding.what for finding in examine(place)] == ["no gateway is running"]
 
 
-def test_a_ledger_that_nobody_has_copied_for_long(place: Site) -> None:
+def test_ledger_without_a_recent_backup_is_reported(place: Site) -> None:
     with place.opened():
         pass
     later = datetime.now(UTC) + timedelta(days=8)
@@ -272,7 +272,7 @@ def test_a_breaker_of_a_plugin_that_is_gone_is_nothing_to_look_after(place: Site
     assert [f.what for f in examine(place) if "breaker" in f.what] == []
 
 
-def test_where_the_configuration_does_not_load_every_open_breaker_is_told(place: Site) -> None:
+def test_every_open_breaker_is_reported_if_the_configuration_does_not_load(place: Site) -> None:
     open_breaker(place, "echo")
     place.settings["nonsense"] = True
     assert find_one(examine(place), "the breaker of echo poll is open")

@@ -1,4 +1,4 @@
-"""The doctor tells of relays that wait for a gateway that does not come."""
+"""The doctor reports relay messages for a gateway that does not respond."""
 
 from __future__ import annotations
 

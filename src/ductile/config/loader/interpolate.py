@@ -40,7 +40,7 @@ _DIGIT = _MARK + 1
 _BASE = 65_000
 _FILLER = chr(_DIGIT + _BASE)
 _ESCAPED = chr(_DIGIT + _BASE + 1) * 3
-"""Stands for `$${`."""
+"""Replaces `$${`."""
 RESERVED = re.compile("[\U00100000-\U0010ffff]")
 _PLACEHOLDER = re.compile(f"{chr(_MARK)}([{chr(_DIGIT)}-{chr(_DIGIT + _BASE - 1)}]{{3}}){_FILLER}*")
 

@@ -29,7 +29,7 @@ def firing(context: DoctorContext) -> Iterator[Finding]:
 
 
 def undelivered(context: DoctorContext) -> Iterator[Finding]:
-    """Messages of alerts whose job is dead: nobody was told."""
+    """Messages of alerts whose job is dead, so that they were not delivered."""
     if context.rows is None:
         return
     since = context.now - RECENT

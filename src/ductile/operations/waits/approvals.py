@@ -105,7 +105,7 @@ class ApprovalDecision:
 
 
 def refuse_ended(row: WaitRow) -> None:
-    """Raise `Refused` for an approval that nobody can decide any more."""
+    """Raise `Refused` for an approval that can no longer be decided."""
     if row.status == WaitStatus.WAITING and row.decided is None:
         return
     if row.decided is not None and row.status == WaitStatus.WAITING:

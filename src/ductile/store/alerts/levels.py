@@ -170,7 +170,7 @@ class Levels:
             else:
                 newest = self._tx.one("newest_webhook_run", pipeline=pipeline, window=ATTEMPTS)
             last = moment_of(newest[0]) if newest and newest[0] else None
-            # What nobody has ever sent to is silent since the rule exists.
+            # A source without any event is silent since the rule exists.
             found[f"webhook:{path}"] = last or row.created_at
         for _, source, event, at in self._tx.all("webhook_activity", limit=MOST):
             found[f"webhook:{source}/{event}"] = moment_of(at or "") or row.created_at

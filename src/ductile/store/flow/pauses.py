@@ -13,7 +13,7 @@ from ductile.store.engines.api import Row, Tx
 from ductile.store.flow import set_aside
 
 EXPIRED = "expired"
-"""The actor of a resume that nobody asked for: the pause has reached its end."""
+"""The actor of an automatic resume: the pause has reached its end."""
 BATCHES = (64, 512, 512)
 """How many jobs a claim reads at once, and sets aside if their pipeline is paused."""
 MOST_SET_ASIDE = sum(BATCHES)

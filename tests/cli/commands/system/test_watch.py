@@ -310,7 +310,7 @@ NEXT = {
 }
 
 
-def test_a_frame_shows_the_progress_of_a_job_as_time_goes_on() -> None:
+def test_frame_shows_the_progress_of_a_job_over_time() -> None:
     progress = {"percent": 42.5, "message": "copying", "seconds_left": 20.0}
     job = {**RUNNING, "progress": progress}
     shown = text(frame(page(running=[job]), width=120, height=None, elapsed=3.0))

@@ -136,7 +136,7 @@ def test_output_is_shown_while_the_job_runs_and_equals_what_is_stored(api: Talki
 
 
 def test_streams_do_not_show_the_token_of_an_approval_link() -> None:
-    """Whoever follows a job or the events could otherwise decide the approval."""
+    """A reader of a job or of the events could otherwise decide the approval."""
     with running_api(CONFIG, plugins={"notify": NOTIFY}) as api:
         job_id = start(api, "notify")
         with following(api, job_id) as stream:

@@ -1,4 +1,4 @@
-// The alert rules: what fires, who is told, silences and test messages.
+// The alert rules: what fires, recipients, silences and test messages.
 
 import { ofTopics, useResource } from '../../api/resource';
 import type { AlertRule, AlertRules } from '../../api/types';

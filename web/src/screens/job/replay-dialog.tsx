@@ -56,7 +56,7 @@ export function ReplayDialog({ job, onClose }: ReplayDialogProps) {
         <p class="muted">A new job runs with this payload. The finished job stays as it is.</p>
         {original.includes(REDACTED) && (
           <p class="muted">
-            {REDACTED} stands for a secret. Without edits the new job receives the secret; an edited
+            {REDACTED} replaces a secret. Without edits the new job receives the secret; an edited
             payload is sent as it is here.
           </p>
         )}

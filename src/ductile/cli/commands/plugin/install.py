@@ -153,7 +153,7 @@ def _describe(staged: StagedPlugin, target: Path) -> dict[str, Any]:
 
 
 def _confirm(context: CommandContext, document: Json, question: str, *, yes: bool) -> None:
-    """Show the plugin and ask. Raise `UsageError` if nobody can be asked."""
+    """Show the plugin and ask. Raise `UsageError` without a terminal."""
     if yes:
         return
     if context.as_json or not sys.stdin.isatty():
