@@ -147,6 +147,8 @@ class NewJob:
     """The token or local user whose request creates it."""
     priority: float = 0.0
     """Seconds: it starts as if it had been enqueued this much earlier."""
+    trace: str | None = None
+    """The trace of the request, as its column stores it."""
 
 
 @dataclass(frozen=True, slots=True)

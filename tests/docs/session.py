@@ -19,7 +19,7 @@ from tests.docs.page import Command, output_matches
 from tests.ports import find_free_port
 from tests.waiting import WAIT_LIMIT, until
 
-PORTS = ("8080", "8081", "8082", "9090")
+PORTS = ("4318", "8080", "8081", "8082", "9090")
 """Ports that pages use; each is replaced by a free one."""
 _END = "-- end of command --"
 

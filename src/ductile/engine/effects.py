@@ -45,6 +45,8 @@ class EffectHandler:
         for drop in effects.drops:
             job_logging.log_deduplicated(self._log, drop)
         if effects.notices:
+            if services.tracer is not None:
+                services.tracer.observe(effects.notices)
             job_logging.log_breakers(self._log, effects.notices)
             if evaluator.are_watched(effects.notices) and services.compiled.alert_rules:
                 services.loops.wake(evaluator.LOOP)

@@ -23,6 +23,7 @@ from ductile.engine.notices.tailer import NoticeTailer
 from ductile.engine.observability import job_logging
 from ductile.engine.observability.health import HealthMonitor
 from ductile.engine.observability.retention import RetentionCleaner
+from ductile.engine.observability.trace_settings import find_flaw
 from ductile.engine.outbox.http_client import HttpClient
 from ductile.engine.outbox.policy import OutboxPolicy
 from ductile.engine.outbox.relay import RelayPolicy
@@ -150,6 +151,15 @@ class Gateway(Services):
         )
         self._build_outbox_workers()
         self.config.start()
+        self._build_tracer()
+
+    def _build_tracer(self) -> None:
+        if flaw := find_flaw(self._environ):
+            self._log.warning("tracing is off", reason=flaw)
+        if self.compiled.tracing is not None:
+            from ductile.engine.observability.tracing import SpanExporter
+
+            self.tracer = SpanExporter(self.compiled.tracing, self.node, self.ledger, self._send)
 
     def _build_outbox_workers(self) -> None:
         self._send = send = HttpClient(self.clock)
@@ -218,6 +228,7 @@ class Gateway(Services):
             "alerts": self.alerts.tick,
             "dead-man": DeadManPinger(self, self._send).tick,
             "lock": self._keep_lock,
+            **({"tracing": self.tracer.tick} if self.tracer is not None else {}),
             **{name: worker.tick for name, worker in self.outbox_workers.items()},
         }
         if not self.is_only_writer:
@@ -343,10 +354,10 @@ class Gateway(Services):
         except DuctileError as error:
             self._log.error("reloaded, but the audit entry is missing", problem=error.message)
 
-    def settled(self, settlement: Settlement) -> None:
+    def settled(self, settlement: Settlement, trace_id: str | None) -> None:
         """Called after an attempt's settlement is durable."""
         self.counters.count_settlement(settlement, self.compiled)
-        job_logging.log_settlement(self._log, settlement)
+        job_logging.log_settlement(self._log, settlement, trace_id)
         if settlement.command == INIT:
             self.config.init_ended(settlement)
             self.loops.wake("scheduler")
@@ -389,6 +400,8 @@ class Gateway(Services):
         if self.dispatcher is not None:
             self.dispatcher.close()
             self.dispatcher = self._dispatching = None
+        if self.tracer is not None and self.failure is None:
+            self.tracer.flush()
 
     def _join_threads(self) -> None:
         threads: list[Loop | threading.Thread] = [*self.loops.values(), *self.threads]

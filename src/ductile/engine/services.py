@@ -40,6 +40,7 @@ from ductile.store.jobs.enqueue import Enqueued
 if TYPE_CHECKING:
     from ductile.engine.alerts.evaluator import AlertEvaluator
     from ductile.engine.observability.health import HealthMonitor
+    from ductile.engine.observability.tracing import SpanExporter
 
 
 class Services:
@@ -97,6 +98,8 @@ class Services:
         """None in a process that only reads."""
         self.alerts: AlertEvaluator | None = None
         """Likewise."""
+        self.tracer: SpanExporter | None = None
+        """None if tracing is off, and in a process that only reads."""
         self._reloading = threading.Lock()
         self.on_stop: list[Callable[[], None]] = []
         """Called when a stop begins, before the loops end."""

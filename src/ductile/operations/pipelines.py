@@ -11,6 +11,7 @@ from ductile.clock import Ids
 from ductile.core.jobs.limits import dedupe_key_flaw
 from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.core.jobs.state_machine import ENDED_BADLY
+from ductile.core.jobs.trace import TraceContext
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.intents import SpawnJob, StartPipeline
 from ductile.core.pipelines.router import Router
@@ -45,7 +46,10 @@ class PipelineStart:
         dedupe_key: str | None = None,
         dedupe_ttl: float | None = None,
         priority: float = 0.0,
+        *,
+        trace: TraceContext | None = None,
     ) -> None:
+        self._trace = trace
         self._tx_config = gateway.compiled.tx_config
         self.pipeline = find_pipeline(self._tx_config.router, name)
         if flaw := dedupe_key_flaw(dedupe_key):
@@ -68,7 +72,7 @@ class PipelineStart:
     def __call__(self, tx: Tx) -> StartedPipeline:
         ids = Ids(self._base_id)
         spawned = close.write_intents(
-            tx, (self._intent,), SpawnPoint(), self._tx_config, ids, self._now
+            tx, (self._intent,), SpawnPoint(trace=self._trace), self._tx_config, ids, self._now
         )
         existing = spawned.skipped[0][1] if spawned.skipped else None
         return StartedPipeline(spawned.scope_ids[0], tuple(spawned.job_ids), existing)

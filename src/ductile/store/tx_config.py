@@ -32,6 +32,8 @@ class TxConfig:
     notify: frozenset[str] = frozenset()
     """Plugins whose root jobs fire hooks."""
     snapshot_id: str | None = None
+    traced: bool = False
+    """Whether new jobs are stored with their trace."""
     limits: Mapping[str, PluginLimits] = field(default_factory=dict)
     """The limits per key and the rate limits of the plugins that have any."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from ductile.core.delivery import relay as core
 from ductile.engine.outbox.relay import RelayPolicy
+from tests.collector import running_collector
 from tests.http import harness
 from tests.http.harness import ApiHarness
 from tests.waiting import until
@@ -90,6 +91,31 @@ def open_home(stack: ExitStack, config: str) -> ApiHarness:
     return stack.enter_context(
         harness.running_api(config, plugins={"emit": EMIT, "echo": harness.ECHO})
     )
+
+
+def test_trace_continues_at_the_other_gateway(stack: ExitStack) -> None:
+    collector = stack.enter_context(running_collector())
+    lab = stack.enter_context(harness.running_api(LAB, environ=collector.environ))
+    sender = stack.enter_context(
+        harness.running_api(
+            home(lab.address("api")[1]),
+            plugins={"emit": EMIT, "echo": harness.ECHO},
+            environ=collector.environ,
+        )
+    )
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    header = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    assert sender.ask("POST", "/plugin/emit/poll", {}, headers=header).status == 202
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["delivered"])
+    [job] = relayed(lab)
+    assert lab.ask("GET", f"/job/{job['job_id']}").json["trace_id"] == trace
+    until(lambda: any(span["name"] == "job echo handle" for span in collector.spans))
+    until(lambda: len(collector.named("job core.relay handle")) == 1)
+    [carried] = collector.named("job core.relay handle")
+    until(lambda: len(collector.named("pipeline offsite")) == 2)
+    runs = collector.named("pipeline offsite")
+    assert {span["traceId"] for span in collector.spans} == {trace}
+    assert carried["spanId"] in {run["parentSpanId"] for run in runs}
 
 
 def test_relayed_event_runs_at_the_other_gateway(stack: ExitStack, lab: ApiHarness) -> None:

@@ -16,6 +16,7 @@ from standardwebhooks.webhooks import Webhook as StandardWebhook
 
 from ductile.clock import SystemClock
 from ductile.core.delivery.retry_policy import RETRY_SCHEDULE_SECONDS
+from ductile.core.jobs.trace import TraceContext
 from ductile.engine.outbox import webhooks as module
 from ductile.engine.outbox.http_client import HttpClient
 from ductile.engine.outbox.policy import UNREADABLE, SendResult
@@ -46,6 +47,21 @@ def make(site: Site, ledger: Ledger, clock: FakeClock) -> Make:
 @pytest.fixture
 def outbox(make: Make) -> WebhookHarness:
     return make()
+
+
+def test_delivery_carries_the_trace_of_its_request(site: Site) -> None:
+    site.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
+    trace = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", True)
+    site.settings["gateway"] = {"allowed_networks": ["127.0.0.0/8"]}
+    with receiving(204) as receiver, site.running() as running:
+        gateway = running.gateway
+        new = NewWebhook("agent", "e", "review", "s-1", target_url=receiver.url)
+        now, entropy = gateway.clock.now(), gateway.entropy
+        id = gateway.ledger.write(lambda tx: webhooks.add_webhook(tx, new, WEBHOOK_SECRET, now))
+        gateway.ledger.write(EnqueueDelivery(id, "{}", entropy.uuid(), now, trace=trace))
+        until(lambda: len(receiver.received) == 1)
+    (request,) = receiver.received
+    assert request.headers["traceparent"] == f"00-{trace.trace_id}-{trace.parent_span}-01"
 
 
 class TestRequest:

@@ -120,6 +120,7 @@ def _show_job(found: Row, *, switches: bool) -> None:
         "dedupe key": _dedupe(found),
         "parent": found.get("parent_job_id"),
         "source event": found.get("source_event_id"),
+        "trace": found.get("trace_id"),
     }
     for name, fact in facts.items():
         if fact not in (None, "-"):

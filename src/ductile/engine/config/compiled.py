@@ -26,6 +26,7 @@ from ductile.core.values.redact import Redactor
 from ductile.engine.config.compile_alerts import rules_of
 from ductile.engine.config.compile_routes import compile_router
 from ductile.engine.config.compile_schedules import schedules_of
+from ductile.engine.observability.trace_settings import TracingSettings, read_tracing
 from ductile.engine.workspaces import Workspaces
 from ductile.errors import Problem, Severity
 from ductile.model import CORE_PREFIX
@@ -57,6 +58,8 @@ class CompiledConfig:
     workspaces: Workspaces
     warnings: tuple[Problem, ...] = ()
     alert_rules: tuple[AlertRule, ...] = ()
+    tracing: TracingSettings | None = None
+    """None if tracing is off."""
 
     @property
     def settings(self) -> Settings:
@@ -191,6 +194,7 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
     loaded, registry = discover_plugins(loaded)
     settings = loaded.settings
     router, warnings = compile_router(loaded, registry)
+    tracing = read_tracing(environ)
     env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
     plans = {name: _plan(plugin, settings, env) for name, plugin in registry.plugins.items()}
     caps = {
@@ -205,7 +209,8 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
         plans=plans,
         caps=caps,
         schedules=schedules_of(settings, local_zone(environ)),
-        tx_config=_tx_config(settings, router),
+        tx_config=_tx_config(settings, router, traced=tracing is not None),
+        tracing=tracing,
         workspaces=_workspaces(settings, router),
         warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
         alert_rules=rules_of(settings, router.pipelines),
@@ -254,9 +259,10 @@ def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
     return redact_problems(warnings, loaded.secrets)
 
 
-def _tx_config(settings: Settings, router: Router) -> TxConfig:
+def _tx_config(settings: Settings, router: Router, *, traced: bool) -> TxConfig:
     plugins = settings.plugins
     return TxConfig(
+        traced=traced,
         router=router,
         attempts={name: plugin.retry.max_attempts for name, plugin in plugins.items()},
         breakers={

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum, auto
 from typing import Protocol
@@ -27,6 +28,7 @@ from ductile.core.jobs.judge import (
     wait,
 )
 from ductile.core.jobs.prepare import Entered, Unrunnable, prepare
+from ductile.core.jobs.trace import span_of_attempt
 from ductile.core.pipelines.graph import Node, NodeKind
 from ductile.core.pipelines.intents import Routing
 from ductile.core.pipelines.step_io import (
@@ -48,6 +50,8 @@ from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 
 LEFT_TO_OTHERS = timedelta(minutes=15)
 """How long a job whose step this node does not know waits for a node that does."""
+TRACEPARENT = "TRACEPARENT"
+"""The variable that tells a plugin its span, as programs with OpenTelemetry read it."""
 RETRIES_WHILE_STOPPING = 2
 """How often the commit of a settlement is retried once the gateway stops."""
 
@@ -173,6 +177,11 @@ class Attempt:
         plan = self._compiled.plans.get(self.job.plugin)
         return plan.warm if plan is not None else None
 
+    @property
+    def trace_id(self) -> str | None:
+        """None if tracing is off."""
+        return self._claimed.trace.trace_id if self._claimed.trace else None
+
     # STARTING, or before BUFFERED
 
     def prepare(self) -> Launch | Settlement:
@@ -209,7 +218,16 @@ class Attempt:
         if isinstance(ready, Unrunnable):
             return prepare_failed(job, ready.reason, self.rules, now)
         self._entered = ready.entered
-        return ready.launch
+        return self._with_traceparent(ready.launch)
+
+    def _with_traceparent(self, launch: Launch) -> Launch:
+        """The launch with the trace in the plugin's environment, if tracing is on."""
+        trace, tracing = self._claimed.trace, self._compiled.tracing
+        if trace is None or tracing is None:
+            return launch
+        span = span_of_attempt(self.job.id, self.job.attempt)
+        header = trace.traceparent(span, recorded=tracing.sampler.records(trace))
+        return replace(launch, env={**launch.env, TRACEPARENT: header})
 
     def _settle_unknown_step(self, reason: str, now: datetime) -> Settlement:
         """The settlement of a job whose step is not in this configuration.

@@ -120,7 +120,7 @@ class DispatcherHost(WorkerContext, Protocol):
 
     def may_claim(self) -> bool: ...
 
-    def settled(self, settlement: Settlement) -> None: ...
+    def settled(self, settlement: Settlement, trace_id: str | None) -> None: ...
 
     def broken(self, error: LedgerBroken) -> None: ...
 
@@ -391,7 +391,7 @@ class Dispatcher:
             self._log.warning("settlement dropped: the attempt had already ended", **about)
             return
         try:
-            self._host.settled(settlement)
+            self._host.settled(settlement, attempt.trace_id)
         except Exception as error:  # noqa: BLE001 - the settlement is durable
             self._log.crash("internal error after a settlement", error, **about)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from ductile.core.delivery.relay import (
     SignatureRules,
     verify_request,
 )
+from ductile.core.jobs.trace import TraceContext
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import DuctileError
 from ductile.model import Event, Notice, SubmittedBy
@@ -61,8 +63,14 @@ class RelayIngressRules:
             return RelayRejection(403, "forbidden", "unknown peer")
         return verify_request(request, peer, self._rules, now)
 
-    def accept(self, relayed: RelayedEvent, clock: Clock, entropy: Entropy) -> AcceptRelay:
-        return AcceptRelay(self._compiled, relayed, clock, entropy)
+    def accept(
+        self,
+        relayed: RelayedEvent,
+        clock: Clock,
+        entropy: Entropy,
+        trace: TraceContext | None = None,
+    ) -> AcceptRelay:
+        return AcceptRelay(self._compiled, relayed, clock, entropy, trace)
 
 
 def _build_peer(settings: PeerSettings, secret: str) -> Peer:
@@ -79,8 +87,14 @@ class AcceptRelay:
     """The transaction that stores a peer's event and routes it as the root of a new job tree."""
 
     def __init__(
-        self, compiled: CompiledConfig, relayed: RelayedEvent, clock: Clock, entropy: Entropy
+        self,
+        compiled: CompiledConfig,
+        relayed: RelayedEvent,
+        clock: Clock,
+        entropy: Entropy,
+        trace: TraceContext | None = None,
     ) -> None:
+        self._trace = trace
         self._relayed, self._tx_config = relayed, compiled.tx_config
         self._now, self._base_id, self._event_id = clock.now(), entropy.uuid(), entropy.uuid()
         event = Event(
@@ -113,6 +127,7 @@ class AcceptRelay:
             return known
         ids, intents = Ids(self._base_id), self._routing.intents
         place = spawn.insert_entry_context(tx, intents, self._relayed.baggage, ids, now)
+        place = replace(place, trace=self._trace)
         spawned = close.write_intents(tx, intents, place, self._tx_config, ids, now)
         job_id = next(iter((*spawned.job_ids, *spawned.existing)), None)
         if event_id is not None:

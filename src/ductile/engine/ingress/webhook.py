@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from ductile.core.delivery.signatures import (
     judge,
 )
 from ductile.core.flow.debounce import webhook_target
+from ductile.core.jobs.trace import TraceContext
 from ductile.core.values.json_values import Failure
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
@@ -68,7 +70,9 @@ class AcceptWebhook:
         endpoint: EndpointSettings,
         verified: VerifiedWebhook,
         payload: Json,
+        trace: TraceContext | None = None,
     ) -> None:
+        self._trace = trace
         self._tx_config, self._path = services.compiled.tx_config, endpoint.path
         self._now, self._base_id = services.clock.now(), services.entropy.uuid()
         self._delivery_id = _find_delivery_id(endpoint, verified, payload)
@@ -105,6 +109,7 @@ class AcceptWebhook:
                 return AcceptedWebhook(replay.accepted_as, duplicate=True)
         ids = Ids(self._base_id)
         place = spawn.insert_entry_context(tx, self._routing.intents, self._baggage, ids, self._now)
+        place = replace(place, trace=self._trace)
         spawned = close.write_intents(
             tx, self._routing.intents, place, self._tx_config, ids, self._now
         )

@@ -14,10 +14,12 @@ STDERR_LOGGED = 4096
 """Maximum number of characters; `job_log` contains all of it."""
 
 
-def log_settlement(log: Logger, settlement: Settlement) -> None:
+def log_settlement(log: Logger, settlement: Settlement, trace_id: str | None) -> None:
     level, message = _describe(settlement)
     job = settlement.job
     fields = {"plugin": job.plugin, "job_id": job.id}
+    if trace_id is not None:
+        fields["trace_id"] = trace_id
     log.log(
         level,
         message,

@@ -70,6 +70,7 @@ class Metrics:
             *self._format_http(followers),
             *self._read_ledger(self._format_outboxes),
             *self._read_ledger(self._format_alerts),
+            *self._format_tracing(),
             *self._read_ledger(lambda: self._gateway.ledger.read(_format_stream)),
             *self._format_store(),
             *_format_process(),
@@ -271,6 +272,23 @@ class Metrics:
                 ((("outcome", outcome),), count)
                 for outcome, count in sorted(self._gateway.counters.read_dead_man().items())
             ],
+        )
+
+    def _format_tracing(self) -> Iterator[str]:
+        tracer = self._gateway.tracer
+        if tracer is None:
+            return
+        yield format_value(
+            "ductile_spans_exported_total",
+            "counter",
+            "Spans that the collector has taken.",
+            tracer.exported,
+        )
+        yield format_value(
+            "ductile_spans_dropped_total",
+            "counter",
+            "Spans that were dropped: the queue was full, or the collector did not take them.",
+            tracer.dropped,
         )
 
     def _format_store(self) -> Iterator[str]:

@@ -11,6 +11,7 @@ import orjson
 from ductile.clock import Ids
 from ductile.core.delivery.payload import read_json
 from ductile.core.jobs.commands import HANDLE
+from ductile.core.jobs.trace import TraceContext
 from ductile.core.pipelines.intents import Intent, SpawnJob
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import Refused
@@ -42,7 +43,9 @@ class InternalDelivery:
         text: str,
         base_id: str,
         now: datetime,
+        trace: TraceContext | None = None,
     ) -> None:
+        self._point = SpawnPoint(trace=trace)
         try:
             payload = read_json(text.encode())
         except orjson.JSONDecodeError:
@@ -69,7 +72,7 @@ class InternalDelivery:
 
     def __call__(self, tx: Tx) -> None:
         spawned = close.write_intents(
-            tx, self._intents, SpawnPoint(), self._tx_config, Ids(self._base_id), self._now
+            tx, self._intents, self._point, self._tx_config, Ids(self._base_id), self._now
         )
         details = {**self._details, "job_ids": spawned.job_ids}
         notices.post(tx, Notice(self._topic, "WebhookEvent", details), self._now)

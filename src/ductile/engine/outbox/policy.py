@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.delivery.retry_policy import DeliveryUpdate
+from ductile.core.jobs.trace import TraceContext
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.store.engines.api import Tx
 
@@ -126,3 +127,11 @@ class OutboxPolicy(ABC, Generic[RowT]):
     def log_fields(self, row: RowT) -> dict[str, int | str]:
         """The fields that identify a row in the log."""
         return {self.noun: row.id}
+
+
+def trace_header(trace: TraceContext | None, config: CompiledConfig) -> dict[str, str]:
+    """The `traceparent` of a request that belongs to a trace."""
+    if trace is None or trace.parent_span is None or config.tracing is None:
+        return {}
+    recorded = config.tracing.sampler.records(trace)
+    return {"traceparent": trace.traceparent(trace.parent_span, recorded=recorded)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from urllib.parse import unquote
 
@@ -17,9 +19,17 @@ from ductile.core.delivery.relay import (
     sign_request,
 )
 from ductile.core.delivery.retry_policy import DeliveryUpdate
+from ductile.core.jobs.trace import TraceContext, span_of_job
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, OutboxPolicy, SendResult
+from ductile.engine.outbox.policy import (
+    UNREADABLE,
+    OutboundRequest,
+    OutboxPolicy,
+    SendResult,
+    trace_header,
+)
 from ductile.store.engines.api import Tx
+from ductile.store.jobs import traces
 from ductile.store.outbox import relays
 from ductile.store.outbox.relays import ClaimedRelay
 
@@ -46,7 +56,11 @@ class RelayPolicy(OutboxPolicy[ClaimedRelay]):
     ) -> list[ClaimedRelay]:
         due = relays.next_due_by_instance(tx, tuple(_enabled(config)))
         ready = [name for name, at in due.items() if at <= now]
-        return relays.claim(tx, ready, owner, now)
+        claimed = relays.claim(tx, ready, owner, now)
+        if not claimed or config.tracing is None:
+            return claimed
+        found = traces.load_contexts(tx, [row.job_id for row in claimed if row.job_id])
+        return [replace(row, trace=_trace_of(row, found)) for row in claimed]
 
     def build_request(
         self, row: ClaimedRelay, config: CompiledConfig, now: datetime
@@ -59,10 +73,11 @@ class RelayPolicy(OutboxPolicy[ClaimedRelay]):
             return SendResult(None, NOT_ALLOWED)
         path = instance.url.partition("://")[2].partition("/")[2]
         peer = Peer(instance.name, instance.secret or "", instance.key_id)
+        signed = sign_request(sender, peer, unquote(f"/{path}"), body, now)
         return OutboundRequest(
             instance.url,
             body,
-            sign_request(sender, peer, unquote(f"/{path}"), body, now),
+            {**signed, **trace_header(row.trace, config)},
             instance.timeout,
             networks=ANYWHERE,
             plain_http=instance.url.startswith("http://"),
@@ -74,6 +89,12 @@ class RelayPolicy(OutboxPolicy[ClaimedRelay]):
 
     def log_fields(self, row: ClaimedRelay) -> dict[str, int | str]:
         return {**super().log_fields(row), "instance": row.instance}
+
+
+def _trace_of(row: ClaimedRelay, found: Mapping[str, TraceContext]) -> TraceContext | None:
+    """The trace of what the relaying job causes."""
+    context = found.get(row.job_id or "")
+    return None if context is None or row.job_id is None else context.below(span_of_job(row.job_id))
 
 
 def _enabled(config: CompiledConfig) -> dict[str, InstanceSettings]:

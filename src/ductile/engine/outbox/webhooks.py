@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Entropy, to_text
 from ductile.core.delivery import retry_policy
 from ductile.core.delivery.retry_policy import INTERNAL, DeliveryUpdate
+from ductile.core.jobs.trace import TraceContext
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.outbox.internal_delivery import InternalDelivery
-from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, OutboxPolicy, SendResult
+from ductile.engine.outbox.policy import (
+    UNREADABLE,
+    OutboundRequest,
+    OutboxPolicy,
+    SendResult,
+    trace_header,
+)
 from ductile.errors import Refused
 from ductile.store.engines.api import Tx
+from ductile.store.jobs import traces
 from ductile.store.outbox import deliveries, webhooks
 from ductile.store.outbox.deliveries import ClaimedDelivery
 from ductile.store.outbox.webhooks import Webhook
@@ -40,9 +49,13 @@ class WebhookPolicy(OutboxPolicy[ClaimedDelivery]):
         return deliveries.list_foreign_times(tx)
 
     def claim(
-        self, tx: Tx, _config: CompiledConfig, owner: str, now: datetime
+        self, tx: Tx, config: CompiledConfig, owner: str, now: datetime
     ) -> list[ClaimedDelivery]:
-        return deliveries.claim(tx, owner, now)
+        claimed = deliveries.claim(tx, owner, now)
+        if not claimed or config.tracing is None:
+            return claimed
+        found = traces.load_delivery_contexts(tx, [row.id for row in claimed])
+        return [replace(row, trace=found.get(row.id)) for row in claimed]
 
     def build_request(
         self, row: ClaimedDelivery, config: CompiledConfig, now: datetime
@@ -59,7 +72,7 @@ class WebhookPolicy(OutboxPolicy[ClaimedDelivery]):
         return OutboundRequest(
             delivery.target_url,
             body,
-            {"Content-Type": "application/json", **signed},
+            {"Content-Type": "application/json", **signed, **trace_header(row.trace, config)},
             SEND_TIMEOUT,
             networks=config.settings.gateway.allowed_networks,
         )
@@ -74,7 +87,9 @@ class WebhookPolicy(OutboxPolicy[ClaimedDelivery]):
     ) -> SendResult:
         base_id = self._entropy.uuid()
         try:
-            delivery = InternalDelivery(config, webhook, row.delivery, payload, base_id, now)
+            delivery = InternalDelivery(
+                config, webhook, row.delivery, payload, base_id, now, row.trace
+            )
         except Refused as refusal:
             return SendResult(None, refusal.message)
         return SendResult(None, local_write=delivery)
@@ -110,6 +125,8 @@ class EnqueueDelivery:
     message_id: str
     now: datetime
     delay: timedelta = timedelta(0)
+    trace: TraceContext | None = None
+    """The trace of the request."""
 
     def find(self, tx: Tx) -> Webhook:
         if isinstance(self.webhook, int):
@@ -121,4 +138,6 @@ class EnqueueDelivery:
         id = deliveries.enqueue_delivery(
             tx, webhook, self.payload, message_id=self.message_id, due=due, now=self.now
         )
+        if self.trace is not None:
+            traces.set_delivery_trace(tx, id, self.trace)
         return EnqueuedDelivery(id, webhook.id, self.message_id, webhook.target, to_text(due))

@@ -9,7 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.jobs.trace import TraceContext, parse_traceparent
 from ductile.engine.ingress.auth import LOCAL, Principal
+from ductile.engine.services import Services
 from ductile.store.engines.api import Tx, Work
 from ductile.store.jobs import enqueue
 
@@ -65,6 +67,14 @@ def with_submitter(
         return result
 
     return run
+
+
+def trace_of(scope: Any, services: Services) -> TraceContext | None:
+    """Return the trace that a request belongs to by its header, if tracing is on."""
+    if services.compiled.tracing is None:
+        return None
+    found = [value for name, value in scope["headers"] if name == b"traceparent"]
+    return parse_traceparent(found[0].decode("latin-1")) if len(found) == 1 else None
 
 
 def address_of(scope: Any) -> str:

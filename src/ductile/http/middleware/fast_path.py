@@ -18,7 +18,7 @@ from ductile.core.agents.heartbeat import InvalidHeartbeat
 from ductile.errors import DuctileError
 from ductile.http.endpoint import Endpoint
 from ductile.http.middleware.auth import AccessControl
-from ductile.http.middleware.caller import identify_caller
+from ductile.http.middleware.caller import identify_caller, trace_of
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.loop_queue import LoopQueue
 from ductile.http.requests import check_object, request_model, validate
@@ -158,7 +158,8 @@ class TriggerRoute(EndpointRoute):
             if given.dry_run:
                 return False
             actor = identify_caller(scope, self._access).actor
-            new = jobs.new_job(plugin, command, self._submitted_by(scope), given, actor)
+            trace = trace_of(scope, self._services)
+            new = jobs.new_job(plugin, command, self._submitted_by(scope), given, actor, trace)
             work = services.enqueueing(new)
             committed = partial(self._respond, scope["path"], new, started, respond)
             services.ledger.submit(work, partial(LoopQueue.current().put, committed))

@@ -14,7 +14,7 @@ from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import UsageError
 from ductile.http.middleware.audit import note_details
 from ductile.http.middleware.auth import access_of
-from ductile.http.middleware.caller import caller_of, with_submitter
+from ductile.http.middleware.caller import caller_of, trace_of, with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
 from ductile.http.middleware.lease import charge
@@ -46,6 +46,7 @@ from ductile.store.jobs.enqueue import Enqueued
 from ductile.store.jobs.read import JobFilter, count_jobs
 
 if TYPE_CHECKING:
+    from ductile.core.jobs.trace import TraceContext
     from ductile.http.models.bodies import ActionBody, BulkBody, CancelBody, ReplayBody, TriggerBody
     from ductile.http.models.queries import (
         JobIdQuery,
@@ -66,7 +67,8 @@ async def trigger(request: Request, body: TriggerBody) -> Response:
     services = services_of(request)
     plugin, command = request.path_params["plugin"], request.path_params["command"]
     services.check(plugin, command)
-    new = new_job(plugin, command, submitted_by(request), body, caller_of(request).actor)
+    actor, trace = caller_of(request).actor, trace_of(request.scope, services)
+    new = new_job(plugin, command, submitted_by(request), body, actor, trace)
     charged = charge(
         request,
         services.enqueueing(new),
@@ -85,7 +87,12 @@ async def trigger(request: Request, body: TriggerBody) -> Response:
 
 
 def new_job(
-    plugin: str, command: str, producer: SubmittedBy, body: TriggerBody, submitter: str
+    plugin: str,
+    command: str,
+    producer: SubmittedBy,
+    body: TriggerBody,
+    submitter: str,
+    trace: TraceContext | None,
 ) -> NewJob:
     return NewJob(
         plugin,
@@ -96,6 +103,7 @@ def new_job(
         dedupe_ttl=body.dedupe_ttl,
         submitter=submitter,
         priority=body.priority or 0.0,
+        trace=None if trace is None else trace.to_column(),
     )
 
 

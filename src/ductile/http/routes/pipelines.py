@@ -15,7 +15,7 @@ from ductile.core.pipelines import diagram
 from ductile.core.pipelines.compile import Pipeline
 from ductile.engine.services import Services
 from ductile.errors import UsageError
-from ductile.http.middleware.caller import with_submitter
+from ductile.http.middleware.caller import trace_of, with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
 from ductile.http.middleware.lease import charge
@@ -100,6 +100,7 @@ async def start_pipeline(
         body.dedupe_key,
         body.dedupe_ttl,
         body.priority or 0.0,
+        trace=trace_of(request.scope, services),
     )
     if body.dry_run:
         return await _plan_start(request, start, body)

@@ -20,8 +20,10 @@ from ductile.core.delivery.relay import (
     RelayRejection,
     RelayRequest,
 )
+from ductile.core.jobs.trace import TraceContext
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
+from ductile.http.middleware.caller import trace_of
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.router import PathRouter
 from ductile.http.requests import headers_of, read_body
@@ -78,7 +80,8 @@ class RelayIngress:
         verified = ingress.verify(RelayRequest(path, headers_of(request.scope), body), now)
         if not isinstance(verified, RelayRejection):
             try:
-                return await self._accept(verified, ingress)
+                trace = trace_of(request.scope, self._app_context.services)
+                return await self._accept(verified, ingress, trace)
             except ReplayedRelay as error:
                 verified = RelayRejection(
                     403, error.message, "a request with this signature was accepted before"
@@ -98,10 +101,12 @@ class RelayIngress:
             record(0)
         return error_response(refusal.status, refusal.message, CODES[refusal.status])
 
-    async def _accept(self, relayed: RelayedEvent, ingress: RelayIngressRules) -> Response:
+    async def _accept(
+        self, relayed: RelayedEvent, ingress: RelayIngressRules, trace: TraceContext | None
+    ) -> Response:
         services = self._app_context.services
         receipt = await write_ledger(
-            services, ingress.accept(relayed, services.clock, services.entropy)
+            services, ingress.accept(relayed, services.clock, services.entropy, trace)
         )
         if receipt.job_id is None and not receipt.duplicate:
             fields = {"peer": relayed.peer, "event_type": relayed.event_type}

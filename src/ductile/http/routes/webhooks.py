@@ -32,6 +32,7 @@ from ductile.http.middleware.auth import (
     is_from_this_machine,
     read_identity,
 )
+from ductile.http.middleware.caller import trace_of
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.fast_path import FastPath, FastRoute, Respond
 from ductile.http.middleware.loop_queue import LoopQueue
@@ -131,7 +132,7 @@ class Webhooks:
         challenge = find_challenge(endpoint, payload)
         if challenge is not None:
             return challenge
-        return AcceptWebhook(services, endpoint, signed, payload)
+        return AcceptWebhook(services, endpoint, signed, payload, trace_of(scope, services))
 
     def describe(self, endpoint: EndpointSettings, taken: AcceptedWebhook) -> dict[str, Any]:
         """Count a request that is stored, and return its response."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ductile.core.jobs.live_log import Progress, find_progress
+from ductile.core.jobs.trace import context_of
 from ductile.core.values.redact import Redactor
 from ductile.engine.services import Services
 from ductile.errors import NotFound
@@ -23,12 +24,22 @@ def read_job(services: Services, job_id: str) -> dict[str, Any]:
         job = read.describe_job(tx, job_id)
         if job is not None and "pruned" not in job:
             job["with"] = describe_with(tx, services.compiled, job)
+        if job is not None:
+            _describe_trace(services, job)
         return _explain_waiting(services, tx, [] if job is None else [job])
 
     found = services.ledger.read(work)
     if not found:
         raise NotFound(f"there is no job {job_id}")
     return _with_progress(services, found)[0]
+
+
+def _describe_trace(services: Services, job: dict[str, Any]) -> None:
+    """Replace the stored trace by its id, if tracing is on."""
+    column = job.pop("trace", None)
+    if services.compiled.tracing is not None:
+        event_id = None if job["parent_job_id"] else job["source_event_id"]
+        job["trace_id"] = context_of(column, job["id"], event_id).trace_id
 
 
 def list_jobs(

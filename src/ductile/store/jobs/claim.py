@@ -13,13 +13,14 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
+from ductile.core.jobs.trace import TraceContext
 from ductile.model import Job, Notice
 from ductile.store import nodes, notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.flow.gate import Gate, count_start, list_closed_plugins
 from ductile.store.flow.limit_keys import find_startable
 from ductile.store.flow.pauses import load_pauses, set_held_aside
-from ductile.store.jobs import read
+from ductile.store.jobs import read, traces
 from ductile.store.tx_config import TxConfig
 
 MAX_SEQ = 2**63 - 1
@@ -74,6 +75,8 @@ class ClaimedJob:
     """The plugin's state, as JSON text."""
     context: str = "{}"
     """The `accumulated_json` of the context that the job entered with."""
+    trace: TraceContext | None = None
+    """None if tracing is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,12 @@ def claim(
         if not batch:
             break
         started += batch
-    return started
+    return _with_traces(tx, started) if policy.tx_config.traced else started
+
+
+def _with_traces(tx: Tx, started: list[ClaimedJob]) -> list[ClaimedJob]:
+    found = traces.load_contexts(tx, [one.job.id for one in started]) if started else {}
+    return [replace(one, trace=found.get(one.job.id)) for one in started]
 
 
 def _start_next(

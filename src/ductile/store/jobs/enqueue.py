@@ -48,6 +48,8 @@ def enqueue_job(tx: Tx, new: NewJob, tx_config: TxConfig, *, id: str, now: datet
         snapshot_id=tx_config.snapshot_id,
     )
     set_limit_key(tx, id, new.plugin, new.command, new.payload, tx_config)
+    if new.trace is not None and tx_config.traced:
+        tx.run("set_trace", id=id, trace=new.trace)
     set_place(tx, id, max(new.priority, tx_config.priority(new.plugin)), now)
     tx.effects.ready += 1
     fields = {

@@ -10,6 +10,7 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
+from ductile.core.jobs.trace import TraceContext, context_of, span_of_run
 from ductile.core.pipelines.intents import (
     Intent,
     MatchWaits,
@@ -23,7 +24,7 @@ from ductile.model import CORE_PREFIX, Event, Json, NewJob, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.flow import debounce
-from ductile.store.jobs import enqueue
+from ductile.store.jobs import enqueue, traces
 from ductile.store.outbox import relays
 from ductile.store.tx_config import TxConfig
 
@@ -35,6 +36,8 @@ class SpawnPoint:
     scope_id: str | None = None
     context_id: str | None = None
     join_of: str | None = None
+    trace: TraceContext | None = None
+    """The trace of the request or the run around the jobs; default: that of their parent."""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,7 @@ class _IntentWriter:
 
     def write(self, intent: Intent, point: SpawnPoint) -> None:
         if isinstance(intent, StartPipeline):
-            self._start_pipeline(intent)
+            self._start_pipeline(intent, point.trace)
         elif isinstance(intent, OpenScope):
             self._open_scope(intent, point)
         elif isinstance(intent, SendRelay):
@@ -89,7 +92,7 @@ class _IntentWriter:
         elif not self._has_duplicate(intent):
             self._insert_job(intent, point)
 
-    def _start_pipeline(self, intent: StartPipeline) -> None:
+    def _start_pipeline(self, intent: StartPipeline, trace: TraceContext | None) -> None:
         scope_id, spawned = self._ids.next(), self.spawned
         context_id = scope_id if intent.has_context else None
         if context_id is not None:
@@ -103,12 +106,29 @@ class _IntentWriter:
                 now=self._now,
             )
         self._insert_scope(scope_id, SpawnPoint(None, context_id), intent.pipeline)
+        trace = self._trace_run(scope_id, intent, trace)
         known = len(spawned.existing)
         # Before any of them is written, so that an instance's own jobs do not replace each other.
         children = self._without_duplicates(intent.children)
         if intent.children and not children:
             spawned.skipped.append((scope_id, spawned.existing[known]))
-        self._write_children(children, SpawnPoint(scope_id, context_id))
+        self._write_children(children, SpawnPoint(scope_id, context_id, trace=trace))
+
+    def _trace_run(
+        self, scope_id: str, intent: StartPipeline, trace: TraceContext | None
+    ) -> TraceContext | None:
+        """Store the trace of a run; returns the one of its first jobs."""
+        first = _first_job(intent.children) if self._tx_config.traced else None
+        if first is None:
+            return None
+        trace = trace or self._find_trace(first)
+        traces.set_run_trace(self._tx, scope_id, trace)
+        return trace.below(span_of_run(scope_id))
+
+    def _find_trace(self, intent: SpawnJob) -> TraceContext:
+        if intent.parent_job_id is not None:
+            return traces.context_of_parent(self._tx, intent.parent_job_id)
+        return context_of(None, "", intent.event.event_id)
 
     def _without_duplicates(
         self, children: Sequence[SpawnJob | OpenScope]
@@ -154,7 +174,8 @@ class _IntentWriter:
     def _open_scope(self, intent: OpenScope, point: SpawnPoint) -> None:
         scope_id = self._ids.next()
         self._insert_scope(scope_id, point, intent.pipeline, intent)
-        self._write_children(intent.children, SpawnPoint(scope_id, point.context_id))
+        inner = SpawnPoint(scope_id, point.context_id, trace=point.trace)
+        self._write_children(intent.children, inner)
 
     def _write_children(self, children: Sequence[SpawnJob | OpenScope], point: SpawnPoint) -> None:
         for child in children:
@@ -217,6 +238,8 @@ class _IntentWriter:
         enqueue.set_limit_key(self._tx, job_id, intent.plugin, intent.command, column, config)
         priority = max(intent.priority, config.priority(intent.plugin, intent.pipeline))
         enqueue.set_place(self._tx, job_id, priority, self._now)
+        if config.traced:
+            traces.set_trace(self._tx, [job_id], point.trace or self._find_trace(intent))
         self.spawned.job_ids.append(job_id)
         if intent.dead is not None:
             self.spawned.over_limit.append((job_id, intent.dead))
@@ -240,6 +263,14 @@ class _IntentWriter:
         }
         notice = Notice("jobs", "job.queued", fields)
         notices.post(self._tx, notice, self._now, job_id=job_id, plugin=intent.plugin)
+
+
+def _first_job(children: Sequence[SpawnJob | OpenScope]) -> SpawnJob | None:
+    for child in children:
+        found = child if isinstance(child, SpawnJob) else _first_job(child.children)
+        if found is not None:
+            return found
+    return None
 
 
 def find_existing(

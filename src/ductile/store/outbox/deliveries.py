@@ -20,6 +20,7 @@ from ductile.core.delivery.retry_policy import (
     DeliveryUpdate,
     compute_signature,
 )
+from ductile.core.jobs.trace import TraceContext
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
 from ductile.store import notices
@@ -58,6 +59,8 @@ class ClaimedDelivery:
     webhook: Webhook | None
     payload: str | None
     """None if it cannot be read, because a script has written the row."""
+    trace: TraceContext | None = None
+    """None if tracing is off, or if the request that created it belonged to no trace."""
 
     @property
     def id(self) -> int:

@@ -10,6 +10,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.delivery import retry_policy
 from ductile.core.delivery.retry_policy import DeliveryStatus, DeliveryUpdate
+from ductile.core.jobs.trace import TraceContext
 from ductile.core.pipelines.intents import SendRelay
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice
@@ -40,6 +41,8 @@ class ClaimedRelay:
     """When it was last sent before this claim."""
     claimed_at: str
     """Distinguishes this claim from an earlier one of the same boot."""
+    trace: TraceContext | None = None
+    """None if tracing is off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,8 @@ class JobModel(ResponseModel):
     submitted_by: str
     submitter: str | None = OMITTED
     """`token:NAME` or `user:NAME`; null for jobs that no request has created."""
+    trace_id: str = OMITTED
+    """The trace that it belongs to, if tracing is on."""
     dedupe_key: str | None = OMITTED
     dedupe_ttl: float | None = OMITTED
     created_at: str

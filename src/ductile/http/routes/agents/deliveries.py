@@ -16,6 +16,7 @@ from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.limits import document
 from ductile.engine.outbox.webhooks import EnqueuedDelivery, EnqueueDelivery
 from ductile.errors import NotFound
+from ductile.http.middleware.caller import trace_of
 from ductile.http.middleware.idempotency import run_once
 from ductile.http.middleware.lease import charge
 from ductile.http.models.fields import value_of
@@ -52,7 +53,9 @@ async def send_delivery(request: Request, body: DeliveryBody) -> Response:
     services = services_of(request)
     payload = orjson.dumps(body.payload).decode()
     now, message_id = services.clock.now(), services.entropy.uuid()
-    enqueue = EnqueueDelivery(_webhook(body), payload, message_id, now)
+    enqueue = EnqueueDelivery(
+        _webhook(body), payload, message_id, now, trace=trace_of(request.scope, services)
+    )
     charged = charge(
         request,
         enqueue,
