@@ -154,7 +154,7 @@ class Gateway(Services):
         self._build_tracer()
 
     def _build_tracer(self) -> None:
-        if flaw := find_flaw(self._environ):
+        if flaw := find_flaw(self.environ):
             self._log.warning("tracing is off", reason=flaw)
         if self.compiled.tracing is not None:
             from ductile.engine.observability.tracing import SpanExporter
