@@ -2688,6 +2688,8 @@ export interface components {
             submitted_by: string;
             /** @description `token:NAME` or `user:NAME`; null for jobs that no request has created. */
             submitter?: string | null;
+            /** @description The trace that it belongs to, if tracing is on. */
+            trace_id?: string;
             /** @description The last thousand. */
             transitions: components["schemas"]["Transition"][];
             transitions_left_out?: number;
