@@ -83,6 +83,8 @@ class Launch:
     """If it is set, the stat that the program must have, as the runner encodes it."""
     warm: WarmStart | None = None
     """If it is set, the program may be started from a zygote."""
+    sandbox: bytes = b""
+    """If it is set, what the program may touch, as the runner encodes it."""
 
 
 class Ending(StrEnum):

@@ -301,7 +301,7 @@ class SlotClient:
         caps = launch.stdout_cap, STDERR_CAP, launch.stderr_cap
         numbers = launch.timeout, launch.grace, *caps, log_entry
         return protocol.EncodedLaunch(
-            launch.argv, self._encoded_env, launch.request, numbers, launch.stat
+            launch.argv, self._encoded_env, launch.request, numbers, launch.stat, launch.sandbox
         )
 
     def _send_launch(self) -> None:

@@ -87,6 +87,13 @@ def prepare_child(streams: Streams, handled: tuple[int, ...]) -> None:
 
     `handled` comes from `handled_signals`. Objects that own a descriptor from 3 must be gone.
     """
+    reset_process(streams, handled)
+    _close_others()
+    allow_inspection()
+
+
+def reset_process(streams: Streams, handled: tuple[int, ...]) -> None:
+    """In a fork: become the leader of a new group, with default signals and these streams."""
     os.setpgid(0, 0)
     # Not by the functions of `signal`: the enumerations behind them touch a hundred pages of
     # memory, and a fork copies each that it touches.
@@ -95,8 +102,6 @@ def prepare_child(streams: Streams, handled: tuple[int, ...]) -> None:
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
-    _close_others()
-    allow_inspection()
 
 
 def _close_others() -> None:

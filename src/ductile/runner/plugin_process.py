@@ -7,9 +7,13 @@ import os
 import select
 import signal
 import time
+from typing import TYPE_CHECKING
 
 from ductile.runner import isolation, protocol, reaper
 from ductile.runner.started_flags import NO_ENTRY, STARTED, StartedFlags
+
+if TYPE_CHECKING:
+    from ductile.runner.sandbox.restrict import Restrictions
 
 # Python ignores SIGPIPE, and ignored signals stay ignored through exec. All signals are named by
 # number: the C library makes a system call for each that is not.
@@ -93,7 +97,7 @@ class Spawner:
 class PluginProcess:
     """The process that was spawned (the leader of its group), and our ends of its pipes."""
 
-    __slots__ = ("pid", "stderr", "stdin", "stdout", "unsent")
+    __slots__ = ("_restrictions", "pid", "stderr", "stdin", "stdout", "unsent")
 
     def __init__(
         self,
@@ -105,6 +109,7 @@ class PluginProcess:
         """Raises OSError or ValueError, and leaves nothing open, where it cannot be spawned."""
         spawner.check(request, env)
         pipes: list[int] = []
+        self._restrictions: Restrictions | None = None
         try:
             for _ in range(3):
                 pipes += os.pipe2(os.O_CLOEXEC)
@@ -120,7 +125,11 @@ class PluginProcess:
                 # Without flags, recovery would take it for unstarted: it must not run.
                 assert started_flags is not None
                 started_flags[request.log_entry] = STARTED
-            self.pid = spawner.spawn(request, env, (in_read, out_write, err_write))
+            streams = in_read, out_write, err_write
+            if request.sandbox:
+                self.pid = self._spawn_restricted(request, env, streams)
+            else:
+                self.pid = spawner.spawn(request, env, streams)
         except (OSError, ValueError):
             for fd in pipes:
                 os.close(fd)
@@ -134,6 +143,21 @@ class PluginProcess:
             self.close_stdin()
         self.stdout = OutputPipe(out_read, request.stdout_cap, request.stdout_prefix)
         self.stderr = OutputPipe(err_read, request.stderr_cap, request.stderr_cap)
+
+    def _spawn_restricted(
+        self, request: protocol.RunRequest, env: dict[bytes, bytes], streams: isolation.Streams
+    ) -> int:
+        # Only here: most slots run no sandboxed plugin.
+        from ductile.runner.sandbox import restrict
+
+        restrictions = restrict.Restrictions(request.sandbox)
+        try:
+            pid = restrict.spawn(request.argv, env, streams, restrictions)
+        except BaseException:
+            restrictions.close()
+            raise
+        self._restrictions = restrictions
+        return pid
 
     def ends_within(self, seconds: float) -> bool:
         """Wait for the end of the process, by its signal; false when the time is up first."""
@@ -207,3 +231,5 @@ class PluginProcess:
         os.close(self.stderr.fd)
         if self.stdin >= 0:
             self.close_stdin()
+        if self._restrictions is not None:
+            self._restrictions.close()

@@ -27,7 +27,7 @@ HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 _LENGTH = Struct("<Q")
 _HEAD = Struct("<QBQ")
 _CANCEL = Struct("<QBQd")
-_RUN = Struct("<QBQddQQQqIII")
+_RUN = Struct("<QBQddQQQqIIII")
 _ANSWER = Struct("<QQBBiidQQ")
 _RECEIVE = 64 * 1024
 _RECEIVE_LARGE = 1024 * 1024
@@ -52,19 +52,21 @@ class EncodedLaunch:
         request: bytes,
         numbers: tuple[float, float, int, int, int, int],
         stat: bytes = b"",
+        sandbox: bytes = b"",
     ) -> None:
         """`env` comes from `encode_environment`. `numbers` are the timeout, the grace, the limit of
         stdout, what is kept of it on overflow, the limit of stderr, and the entry in the started
-        log. `stat` comes from `encode_stat`, or is empty where any program may run.
+        log. `stat` comes from `encode_stat`, or is empty where any program may run. `sandbox` comes
+        from `Policy.encode`, or is empty where there is none.
 
         ValueError where argv cannot be passed to a system call.
         """
         arguments = _join_with_nul(argv)
         if not argv[0]:
             raise ValueError("the command line is empty")
-        self._lengths = len(arguments), len(env), len(stat)
+        self._lengths = len(arguments), len(env), len(stat), len(sandbox)
         self._numbers = numbers
-        self._body = arguments, env, stat, request
+        self._body = arguments, env, stat, sandbox, request
 
     def frame(self, seq: int) -> bytes:
         size = _RUN.size + sum(map(len, self._body))
@@ -112,6 +114,7 @@ class RunRequest:
         "grace",
         "log_entry",
         "request",
+        "sandbox",
         "seq",
         "stat",
         "stderr_cap",
@@ -121,8 +124,9 @@ class RunRequest:
     )
 
     def __init__(self, frame: Buffer) -> None:
-        _, _, self.seq, self.timeout, self.grace, *rest, argv, env, stat = _RUN.unpack_from(frame)
-        self.stdout_cap, self.stdout_prefix, self.stderr_cap, self.log_entry = rest
+        _, _, self.seq, self.timeout, self.grace, *rest = _RUN.unpack_from(frame)
+        self.stdout_cap, self.stdout_prefix, self.stderr_cap, self.log_entry, *lengths = rest
+        argv, env, stat, sandbox = lengths
         body = memoryview(frame)
         start = _RUN.size
         self.argv: list[bytes] = bytes(body[start : start + argv]).split(b"\0")
@@ -130,7 +134,9 @@ class RunRequest:
         self.env: bytes = bytes(body[start : start + env])
         start += env
         self.stat: bytes = bytes(body[start : start + stat])
-        self.request: memoryview = body[start + stat :]
+        start += stat
+        self.sandbox: bytes = bytes(body[start : start + sandbox])
+        self.request: memoryview = body[start + sandbox :]
 
 
 def decode_environment(encoded: bytes) -> dict[bytes, bytes]:

@@ -1,0 +1,88 @@
+"""What one plugin may touch, and what of it a kernel does not hold."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+NETWORK_NONE, NETWORK_PORTS, NETWORK_ALL = "none", "ports", "all"
+
+FILES, NETWORK, SOCKETS, PROCESSES, SIGNALS = "files", "network", "sockets", "processes", "signals"
+"""What can be held: access to files; to the network; to Unix sockets; to the memory of other
+processes and to io_uring; signals to other processes."""
+PROCESS_LIMIT = "limit of processes"
+
+
+class Support(NamedTuple):
+    """What a kernel can enforce."""
+
+    abi: int
+    """The version of Landlock; 0 if there is none."""
+    seccomp: bool
+    is_root: bool = False
+    """The kernel does not limit the number of root's processes."""
+
+
+class Policy(NamedTuple):
+    """What one plugin may touch; paths are absolute and without symlinks."""
+
+    abi: int
+    """Nothing newer than this version of Landlock is used; 0: no Landlock."""
+    seccomp: bool
+    network: str
+    ports: tuple[int, ...]
+    memory: int
+    """Bytes of each process; 0, as in the following: no limit."""
+    processes: int
+    cpu_time: int
+    file_size: int
+    temporary: str
+    """The directory in which each job gets a private one."""
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """For `decode`. More directories to write to may be appended, each after a NUL."""
+        numbers = self.memory, self.processes, self.cpu_time, self.file_size
+        head = self.abi, int(self.seccomp), self.network, " ".join(map(str, self.ports))
+        texts = *map(str, head), " ".join(map(str, numbers)), self.temporary, *self.read, ""
+        return os.fsencode("\0".join((*texts, *self.write)))
+
+
+def decode(encoded: bytes) -> Policy:
+    abi, seccomp, network, ports, numbers, temporary, *paths = os.fsdecode(encoded).split("\0")
+    middle = paths.index("")
+    memory, processes, cpu_time, file_size = map(int, numbers.split())
+    return Policy(
+        int(abi),
+        seccomp == "1",
+        network,
+        tuple(map(int, ports.split())),
+        memory,
+        processes,
+        cpu_time,
+        file_size,
+        temporary,
+        tuple(paths[:middle]),
+        tuple(path for path in paths[middle + 1 :] if path),
+    )
+
+
+def find_gaps(support: Support, network: str, processes: int) -> dict[str, str]:
+    """What such a kernel does not hold of a policy, and why."""
+    gaps = {}
+    landlock = f"the kernel has {f'ABI {support.abi}' if support.abi else 'none'}"
+    if support.abi < 3:
+        gaps[FILES] = f"needs Landlock ABI 3, {landlock}"
+    if network == NETWORK_PORTS and support.abi < 4:
+        gaps[NETWORK] = f"ports need Landlock ABI 4, {landlock}"
+    if support.abi < 6:
+        gaps[SIGNALS] = f"needs Landlock ABI 6, {landlock}"
+    if not support.seccomp:
+        reason = "needs seccomp filters, which this kernel or processor does not have"
+        gaps |= {SOCKETS: reason, PROCESSES: reason}
+        if network != NETWORK_ALL:
+            gaps[NETWORK] = reason
+    if processes and support.is_root:
+        gaps[PROCESS_LIMIT] = "does not apply to root, which the gateway runs as"
+    return gaps
