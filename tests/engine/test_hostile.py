@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
 
+from ductile.operations.plugins.start import describe_start
 from tests.engine.site import OK, PYTHON, Site
 
 ANSWER = """print('{"status": "ok", "result": "done"}', flush=True)\n"""
@@ -193,3 +196,40 @@ def test_many_log_lines_are_stored_or_truncated(site: Site) -> None:
 def test_last_value_of_a_duplicate_key_counts(site: Site) -> None:
     job = run_script(site, write("""b'{"status": "error", "status": "ok", "result": 1}'"""))
     assert job["status"] == "succeeded"
+
+
+def test_warm_plugin_runs_changed_code_and_survives_its_zygote(site: Site) -> None:
+    """A zygote that cannot be used means a cold start, never a failed job."""
+    script = PYTHON + "print(json.dumps({'status': 'ok', 'result': VALUE, 'x': os.getppid()}))\n"
+    site.plugin("p", script.replace("VALUE", "'one'"), manifest="runtime: {python: warm}")
+    with site.running() as running:
+        running.prepare_warm("p")
+        assert running.run("p")["result"]["result"] == "one"
+        assert len(running.warm_processes()) == 2
+        site.plugin("p", script.replace("VALUE", "'two'"), manifest="runtime: {python: warm}")
+        changed = running.run("p")
+        assert (changed["result"]["result"], len(changed["attempts"])) == ("two", 1)
+        running.prepare_warm("p")
+        for pid in running.warm_processes():
+            os.kill(pid, signal.SIGKILL)
+        after = running.run("p")
+        assert (after["status"], len(after["attempts"])) == ("succeeded", 1)
+        plan = running.gateway.compiled.plans["p"]
+        start = describe_start(running.gateway.compiled, running.gateway.warm_slots, "p")
+        assert start is not None
+        assert plan.warm is not None
+
+
+def test_no_zygote_is_started_without_a_job_of_a_warm_plugin(site: Site) -> None:
+    site.plugin("p", PYTHON, manifest="runtime: {python: warm}")
+    site.plugin("good", OK, manifest="runtime: {python: warm}")
+    with site.running() as running:
+        assert running.run("good")["status"] == "succeeded"
+        assert running.warm_processes() == set()
+        compiled, slots = running.gateway.compiled, running.gateway.warm_slots
+        start = describe_start(compiled, slots, "p")
+        assert start is not None
+        assert start["mode"] == "idle"
+        cold = describe_start(compiled, slots, "good")
+        assert cold is not None
+        assert "does not name a Python" in cold["reason"]

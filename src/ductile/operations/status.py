@@ -22,8 +22,10 @@ from ductile.operations.cluster.placement import describe_other_nodes, describe_
 from ductile.operations.flow.holds import describe_debounced, describe_holds
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
+from ductile.operations.plugins.start import describe_start
 from ductile.operations.waits.describe import NO_WAITS, count_waits, describe_waits
 from ductile.plugins.registry import Plugin
+from ductile.runner.warm.slots import WarmSlots
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs.read import count_jobs
@@ -41,6 +43,7 @@ def plugins(
     unready: Mapping[str, str],
     tripped: Sequence[Mapping[str, Any]] = (),
     pauses: Pauses = NO_PAUSES,
+    warm_slots: WarmSlots | None = None,
 ) -> list[dict[str, Any]]:
     """Every plugin that was found or configured, with its state and the reason for it.
 
@@ -66,6 +69,7 @@ def plugins(
                 "description": plugin.manifest.description,
                 "path": str(plugin.directory),
                 "environment": _environment_of(plugin),
+                "start": describe_start(compiled, warm_slots, name),
             }
         )
     for refusal in compiled.registry.refused:
@@ -121,11 +125,16 @@ def describe_breaker(row: Mapping[str, Any]) -> str:
 
 
 def list_plugins(
-    compiled: CompiledConfig, unready: Mapping[str, str], ledger: Ledger, now: datetime
+    compiled: CompiledConfig,
+    unready: Mapping[str, str],
+    ledger: Ledger,
+    now: datetime,
+    warm_slots: WarmSlots | None = None,
 ) -> list[dict[str, Any]]:
     """As `plugins`, with the breakers and pauses of the ledger."""
     tripped = ledger.read(lambda tx: tripped_breakers(tx, compiled, MOST_BREAKERS))
-    return plugins(compiled, unready, tripped, ledger.read(lambda tx: load_pauses(tx, now)))
+    pauses = ledger.read(lambda tx: load_pauses(tx, now))
+    return plugins(compiled, unready, tripped, pauses, warm_slots)
 
 
 def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ async def show_plugin(request: Request) -> Response:
         services.unready,
         services.ledger,
         services.clock.now(),
+        services.warm_slots,
     )
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:

@@ -91,6 +91,7 @@ async def list_plugins(request: Request) -> Response:
         services.unready,
         services.ledger,
         services.clock.now(),
+        services.warm_slots,
     )
     return JsonResponse({"plugins": rows})
 

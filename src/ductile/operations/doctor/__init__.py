@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     plugins.refused,
     plugins.interpreters,
     plugins.unready,
+    plugins.cold,
     process.gateway,
     process.configuration,
     process.clock,

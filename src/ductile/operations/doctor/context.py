@@ -124,6 +124,14 @@ class DoctorContext:
         """Plugins that the running gateway refuses, whatever is on disk now."""
         return self._in_state("refused")
 
+    @property
+    def cold(self) -> Mapping[str, str]:
+        """Plugins of the running gateway that cannot be started warm as they are to be."""
+        rows = {row["name"]: row.get("start") or {} for row in self._plugins}
+        return {
+            name: start["reason"] for name, start in rows.items() if start.get("mode") == "cold"
+        }
+
     def _in_state(self, state: str) -> Mapping[str, str]:
         return {row["name"]: row["reason"] or "" for row in self._plugins if row["state"] == state}
 

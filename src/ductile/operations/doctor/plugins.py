@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ductile.operations.doctor.context import DoctorContext
-from ductile.operations.doctor.finding import Finding, error
+from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_interpreter
 
 
@@ -53,6 +53,17 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
                 f"the first line of {entrypoint} names it",
                 f"command -v {missing}",
             )
+
+
+def cold(context: DoctorContext) -> Iterator[Finding]:
+    """Plugins that are to be started warm, and are not."""
+    for name, reason in sorted(context.cold.items()):
+        yield warning(
+            "plugins",
+            f"plugin {name} is started cold, although it is to be started warm",
+            reason,
+            context.command(f"plugin show {name}"),
+        )
 
 
 def unready(context: DoctorContext) -> Iterator[Finding]:

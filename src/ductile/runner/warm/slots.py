@@ -39,6 +39,8 @@ class WarmReport(NamedTuple):
     is_warm: bool
     reason: str
     """Why it is started cold; empty if it is warm."""
+    is_idle: bool = False
+    """Whether there is no zygote only because no job needs one, or it is being started."""
     memory_kib: int = 0
     slots: int = 0
     pid: int = 0
@@ -178,12 +180,13 @@ class WarmSlots:
         with self._lock:
             entry = self._entries.get(warm.key)
             if entry is None:
-                return WarmReport(False, "no job has run for a while; the next one starts a zygote")
+                reason = "no job has run for a while; the next one starts a zygote"
+                return WarmReport(False, reason, is_idle=True)
             zygote = entry.zygote
             if zygote is None:
-                return WarmReport(False, entry.reason)
+                return WarmReport(False, entry.reason, is_idle=self._is_to_start(entry))
             slots = len(entry.idle) + len(entry.busy)
-            return WarmReport(True, "", zygote.memory, slots, zygote.pid)
+            return WarmReport(True, "", False, zygote.memory, slots, zygote.pid)
 
     def processes(self) -> set[int]:
         """The pids of all zygotes and warm slots."""

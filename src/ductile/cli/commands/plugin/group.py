@@ -96,9 +96,17 @@ def _show_plugin(found: Json) -> None:
     for key in shown:
         if found.get(key):
             output.print_line(f"  {key}: {found[key]}")
+    if found.get("start"):
+        output.print_line(f"  start: {_describe_start(found['start'])}")
     for command in found["commands"]:
         about = f": {command['description']}" if command["description"] else ""
         output.print_line(f"  command {command['name']} ({command['type']}){about}")
+
+
+def _describe_start(start: Json) -> str:
+    if start["mode"] != "warm":
+        return f"{start['mode']}: {start['reason']}"
+    return f"warm, its zygote takes {start['memory_bytes'] / 2**20:.0f} MiB, {start['slots']} slots"
 
 
 def _alias(row: Json) -> str | None:

@@ -79,6 +79,18 @@ class ResumedModel(ResponseModel):
     dry_run: bool = OMITTED
 
 
+class PluginStartModel(ResponseModel):
+    """How the jobs of a plugin are started that is to be started warm."""
+
+    mode: Literal["warm", "idle", "cold"]
+    """`idle`: warm, but without a zygote at the moment."""
+    reason: str | None
+    """Why it is not warm."""
+    memory_bytes: int
+    """The memory of its zygote."""
+    slots: int
+
+
 class PluginModel(ResponseModel):
     """A plugin that was found or configured."""
 
@@ -98,6 +110,8 @@ class PluginModel(ResponseModel):
     path: str | None
     environment: str | None = OMITTED
     """The directory of the virtual environment that it runs in."""
+    start: PluginStartModel | None = OMITTED
+    """Null if each job starts an interpreter or a program of its own."""
     description: str = OMITTED
 
 
@@ -135,6 +149,8 @@ class PluginDetailModel(ResponseModel):
     path: str | None
     environment: str | None = OMITTED
     """The directory of the virtual environment that it runs in."""
+    start: PluginStartModel | None = OMITTED
+    """Null if each job starts an interpreter or a program of its own."""
     description: str = OMITTED
 
 
