@@ -17,7 +17,7 @@ import pytest
 import ductile
 from ductile.store.jobs.requeue import UNSTARTED
 from tests.crash.gateway_process import Producer, record_run
-from tests.engine.site import OK, Site
+from tests.engine.site import OK, PYTHON, Site
 from tests.waiting import until
 
 ELSEWHERE = ("alert.", "relay.", "delivery.", "reminder.", "restore.", "wait_ended")
@@ -65,6 +65,13 @@ def assert_all_end(site: Site, ids: list[str]) -> None:
 
 def assert_no_process_left(site: Site) -> None:
     until(lambda: site.alive() == [])
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def run_until_killed(start_gateway, site: Site, failpoint: str) -> list[str]:
@@ -217,15 +224,23 @@ def test_buffered_jobs_of_a_killed_gateway_are_not_counted(site: Site, start_gat
     assert UNSTARTED in reasons
 
 
-def test_no_process_of_a_killed_gateway_survives(site: Site, start_gateway) -> None:
+@pytest.mark.parametrize("start", ["cold", "warm"])
+def test_no_process_of_a_killed_gateway_survives(site: Site, start_gateway, start: str) -> None:
     gate = site.gate()
-    site.plugin(
-        "stubborn",
-        "trap '' TERM HUP INT\nsetsid sh -c 'trap \"\" TERM HUP; sleep 600' &\n" + gate.script(),
+    script = (
+        "trap '' TERM HUP INT\nsetsid sh -c 'trap \"\" TERM HUP; sleep 600' &\n" + gate.script()
     )
+    if start == "warm":
+        script = PYTHON + f"os.execv('/bin/sh', ['sh', '-c', {script!r}])\n"
+    site.plugin("stubborn", script, manifest=f"runtime: {{python: {start}}}")
     gateway = start_gateway().ready()
     gateway.put("stubborn")
     gate.arrived()
+    if start == "warm":
+        # The first job is started cold; the zygote is there for the next.
+        until(lambda: any(b"program.py" in command_line(pid) for pid in site.alive()))
+        gateway.put("stubborn")
+        gate.arrived()
     assert site.alive()
     gateway.kill()
     assert_no_process_left(site)

@@ -19,6 +19,7 @@ TITLES = {
     "plugins.<name>.circuit_breaker": "BreakerSettings",
     "plugins.<name>.concurrency": "ConcurrencySettings",
     "plugins.<name>.rate": "RateSettings",
+    "plugins.<name>.runtime": "RuntimeSettings",
     "plugins.<name>.schedules[]": "ScheduleSettings",
     "routes[]": "RouteSettings",
     "pipelines[]": "PipelineSettings",

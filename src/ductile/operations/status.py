@@ -22,7 +22,6 @@ from ductile.operations.cluster.placement import describe_other_nodes, describe_
 from ductile.operations.flow.holds import describe_debounced, describe_holds
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
-from ductile.operations.plugins.start import describe_start
 from ductile.operations.waits.describe import NO_WAITS, count_waits, describe_waits
 from ductile.plugins.registry import Plugin
 from ductile.runner.warm.slots import WarmSlots
@@ -99,6 +98,34 @@ def _environment_of(plugin: Plugin) -> str | None:
     """The directory of the virtual environment that a Python plugin runs in."""
     environment = plugin.python.environment if plugin.python else None
     return str(environment) if environment else None
+
+
+def describe_start(
+    compiled: CompiledConfig, warm_slots: WarmSlots | None, name: str
+) -> dict[str, Any] | None:
+    """Whether jobs of a plugin are forked from a zygote, or why not; None if that was not asked
+    for."""
+    plan = compiled.plans.get(name)
+    if plan is None or (plan.warm is None and not plan.cold_reason):
+        return None
+    if plan.warm is None:
+        return _cold(plan.cold_reason)
+    if warm_slots is None:
+        return _cold("no gateway runs")
+    report = warm_slots.report(plan.warm)
+    if not report.is_warm:
+        return _cold(compiled.redactor.text(report.reason), is_idle=report.is_idle)
+    return {
+        "mode": "warm",
+        "reason": None,
+        "memory_bytes": report.memory_kib * 1024,
+        "slots": report.slots,
+    }
+
+
+def _cold(reason: str, *, is_idle: bool = False) -> dict[str, Any]:
+    mode = "idle" if is_idle else "cold"
+    return {"mode": mode, "reason": reason, "memory_bytes": 0, "slots": 0}
 
 
 def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:
