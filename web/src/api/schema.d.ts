@@ -3253,6 +3253,8 @@ export interface components {
             protocol?: number;
             /** @description Why it is not ready, its pause, or which of its circuit breakers are not closed. */
             reason: string | null;
+            /** @description Null if each job starts an interpreter or a program of its own. */
+            start?: components["schemas"]["PluginStart"] | null;
             /** @enum {string} */
             state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available" | "missing";
             uses?: string | null;
@@ -3282,6 +3284,8 @@ export interface components {
             paused: components["schemas"]["Pause"] | null;
             protocol?: number;
             reason: string | null;
+            /** @description Null if each job starts an interpreter or a program of its own. */
+            start?: components["schemas"]["PluginStart"] | null;
             state: string;
             uses?: string | null;
             version?: string;
@@ -3298,6 +3302,19 @@ export interface components {
         /** @description Every plugin. */
         Plugins: {
             plugins: components["schemas"]["Plugin"][];
+        };
+        /** @description How the jobs of a plugin are started that is to be started warm. */
+        PluginStart: {
+            /** @description The memory of its zygote. */
+            memory_bytes: number;
+            /**
+             * @description `idle`: warm, but without a zygote at the moment.
+             * @enum {string}
+             */
+            mode: "warm" | "idle" | "cold";
+            /** @description Why it is not warm. */
+            reason: string | null;
+            slots: number;
         };
         PluginStateBody: {
             /**
@@ -3347,6 +3364,8 @@ export interface components {
             protocol?: number;
             /** @description Why it is not ready, its pause, or which of its circuit breakers are not closed. */
             reason: string | null;
+            /** @description Null if each job starts an interpreter or a program of its own. */
+            start?: components["schemas"]["PluginStart"] | null;
             /** @enum {string} */
             state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available" | "missing";
             uses?: string | null;
