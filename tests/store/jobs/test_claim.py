@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import requeue, retries
-from ductile.store.jobs.claim import ClaimPolicy
+from ductile.store.jobs.claim import LOCK_RETRY, ClaimPolicy
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
 from tests.store.jobs.harness import BAD, JobQueue
@@ -269,6 +269,25 @@ def test_cap_counts_jobs_of_every_owner(q: JobQueue, open_ledger: Callable[[], L
     q.put()
     q.must_take(ClaimPolicy(owner="node-1", caps={"echo": 1}))
     assert q.take(ClaimPolicy(owner="node-2", caps={"echo": 1})) is None
+
+
+def test_capped_plugin_that_another_node_decides_about_is_tried_again_soon(
+    q: JobQueue, open_ledger: Callable[[], Ledger]
+) -> None:
+    """That node does not see yet that a job of this one has ended: its place would stay empty."""
+    if q.ledger.engine == "sqlite":
+        pytest.skip("SQLite has one writer")
+    q.put()
+    openings: list[datetime | None] = []
+    q.ledger.listen(lambda effects: openings.append(effects.opens_at))
+
+    def hold(tx: Tx) -> None:
+        assert tx.hold("plugin", "echo", wait=False)
+        assert q.take(ClaimPolicy(owner="node-1", caps={"echo": 1})) is None
+
+    open_ledger().write(hold)
+    assert openings == [q.clock.now() + LOCK_RETRY]
+    assert q.take(ClaimPolicy(owner="node-1", caps={"echo": 1})) is not None
 
 
 def test_orphans_are_listed_by_boot(q: JobQueue) -> None:

@@ -24,7 +24,7 @@ from ductile.store.jobs import read, traces
 from ductile.store.tx_config import TxConfig
 
 MAX_SEQ = 2**63 - 1
-LOCK_RETRY = timedelta(seconds=0.05)
+LOCK_RETRY = timedelta(seconds=0.01)
 """When a plugin is tried again whose limits another node was checking."""
 
 
@@ -166,7 +166,7 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
         if held is None:
             continue
         cap = policy.caps.get(plugin)
-        room = None if cap is None else _count_room(tx, plugin, running, cap)
+        room = None if cap is None else _count_room(tx, plugin, running, cap, now)
         if room == 0:
             continue
         if held or plugin in limited:
@@ -289,9 +289,12 @@ def start_job(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claime
     return None if row is None else _record_claim(tx, row, now)
 
 
-def _count_room(tx: Tx, plugin: str, running: int, cap: int) -> int:
-    """How many more jobs of the plugin may run; 0 while another node decides about it."""
-    if running >= cap or not tx.hold("plugin", plugin, wait=False):
+def _count_room(tx: Tx, plugin: str, running: int, cap: int, now: datetime) -> int:
+    """How many more jobs of the plugin may run; 0 while another node decides about it.
+
+    That node may not see yet that jobs of this one have ended: it is tried again soon.
+    """
+    if running >= cap or not _hold_plugin(tx, plugin, now):
         return 0
     # A new statement, so that its snapshot is younger than the lock.
     row = tx.one("running_of_plugin", plugin=plugin)
