@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,7 +16,8 @@ async def serve(request: Request) -> Response:
     """`POST /mcp`: Answer a request of the Model Context Protocol."""
     if not services_of(request).compiled.settings.api.mcp:
         raise NotFound("MCP is not served; set api.mcp: true and reload")
-    # Imported at the first request: a gateway without MCP is as light as before.
-    from ductile.http.mcp.server import serve_request
-
-    return await serve_request(request)
+    # Imported at the first request, so that a gateway without MCP is as light as before, and in a
+    # thread, so that other requests do not wait half a second for it.
+    server = await asyncio.to_thread(import_module, "ductile.http.mcp.server")
+    response: Response = await server.serve_request(request)
+    return response

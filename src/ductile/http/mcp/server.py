@@ -28,7 +28,7 @@ from ductile.http.requests import MAX_BODY
 from ductile.operations.authoring.recipes import RECIPES, RULES
 
 _TEXT, _FLAG, _OBJECT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
-_LIST, _ROWS = {"type": "array"}, {"type": "array", "items": _OBJECT}
+_ROWS = {"type": "array"}
 OUTPUTS: Mapping[str, Json] = {
     **dict.fromkeys(("job_id", "run_id", "status", "diff", "cursor"), _TEXT),
     **dict.fromkeys(("done", "ok"), _FLAG),
@@ -36,7 +36,7 @@ OUTPUTS: Mapping[str, Json] = {
     **dict.fromkeys(("failures", "open_breakers", "found", "jobs", "runs", "steps"), _ROWS),
     **dict.fromkeys(("schedules", "occurrences", "deliveries", "webhooks", "agents"), _ROWS),
     **dict.fromkeys(("reminders", "entries", "approvals"), _ROWS),
-    **dict.fromkeys(("ids", "files"), _LIST),
+    **dict.fromkeys(("ids", "files"), _ROWS),
     "count": {"type": "integer"},
 }
 """The schemas of the keys of results. Other keys may follow; null and empty ones are left out."""
@@ -148,7 +148,6 @@ def _describe(tool: GatewayTool) -> types.Tool:
             "type": "object",
             "properties": dict(tool.properties),
             **required,
-            "additionalProperties": False,
         },
         output_schema=_output_schema(tool),
         annotations=_annotate(tool),
