@@ -146,6 +146,7 @@ EVERY_KEY: dict[str, Any] = {
         "public_url": "https://a.example",
         "metrics": "public",
         "ui": False,
+        "mcp": True,
     },
     "webhooks": {
         "listen": "a:2",
