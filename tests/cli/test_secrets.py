@@ -26,6 +26,7 @@ ARGUMENTS = {
     ("pipeline", "visualize"): ["leak"],
     ("pipeline", "dry-run"): ["leak"],
     ("plugin", "show"): ["leaky"],
+    ("plugin", "state", "get"): ["leaky"],
     ("plugin", "test"): ["leaky"],
     ("plugin", "validate"): ["leaky"],
     ("schedule", "next"): ["leaky"],

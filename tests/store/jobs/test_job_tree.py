@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 import orjson
@@ -11,12 +12,13 @@ import pytest
 
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.core.values.redact import Redactor
-from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.model import MIB
 from ductile.operations import job_tree
 from ductile.operations.job_tree import LARGEST_GRAPH
 from ductile.operations.why import MOST_CHILDREN, explain_job
 from ductile.store.engines.api import Ledger, Tx
+from tests.engine.site import Site
 from tests.store.conftest import execute
 
 MANY = LARGEST_GRAPH + 500
@@ -80,18 +82,31 @@ def test_tree_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
     assert [child["job_id"] for child in late["children"]] == ["grandchild"]
 
 
-def test_why_lists_the_children_of_a_late_job_of_a_large_graph(wide: Ledger) -> None:
-    lines = explain_job(wide, LAST, cast(CompiledConfig, None), {}, now=NOW)["why"]
+@pytest.fixture
+def compiled(tmp_path: Path) -> CompiledConfig:
+    """A configuration without plugins and pipelines."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = Site(folder)
+    return build(site.load(), boot_marker="m:b", environ=site.environ)
+
+
+def test_why_lists_the_children_of_a_late_job_of_a_large_graph(
+    wide: Ledger, compiled: CompiledConfig
+) -> None:
+    lines = explain_job(wide, LAST, compiled, {}, now=NOW)["why"]
     assert "It led to job grandchild of echo (succeeded)." in lines
 
 
-def test_why_limits_the_listed_children(wide: Ledger) -> None:
-    lines = explain_job(wide, "root", cast(CompiledConfig, None), {}, now=NOW)["why"]
+def test_why_limits_the_listed_children(wide: Ledger, compiled: CompiledConfig) -> None:
+    lines = explain_job(wide, "root", compiled, {}, now=NOW)["why"]
     assert sum("It led to job" in line for line in lines) == MOST_CHILDREN
     assert lines[-1] == "It led to further jobs."
 
 
-def test_why_lists_the_first_and_last_of_many_transitions(ledger: Ledger) -> None:
+def test_why_lists_the_first_and_last_of_many_transitions(
+    ledger: Ledger, compiled: CompiledConfig
+) -> None:
     job(ledger, "often")
     execute(
         ledger,
@@ -99,13 +114,13 @@ def test_why_lists_the_first_and_last_of_many_transitions(ledger: Ledger) -> Non
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {}, now=NOW)["why"][1:]
+    lines = explain_job(ledger, "often", compiled, {}, now=NOW)["why"][1:]
     assert [line.rpartition(" ")[2] for line in lines[:10]] == [str(n) for n in range(1, 11)]
     assert lines[10] == "... and 80 further changes of state, until"
     assert [line.rpartition(" ")[2] for line in lines[11:]] == [str(n) for n in range(91, 101)]
 
 
-def test_why_reads_the_last_thousand_transitions(ledger: Ledger) -> None:
+def test_why_reads_the_last_thousand_transitions(ledger: Ledger, compiled: CompiledConfig) -> None:
     job(ledger, "often")
     execute(
         ledger,
@@ -113,7 +128,7 @@ def test_why_reads_the_last_thousand_transitions(ledger: Ledger) -> None:
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)"
         f" SELECT 'often', 'running', 'queued', i, 'try ' || i, {AT} FROM n ORDER BY i",
     )
-    lines = explain_job(ledger, "often", cast(CompiledConfig, None), {}, now=NOW)["why"][1:]
+    lines = explain_job(ledger, "often", compiled, {}, now=NOW)["why"][1:]
     assert lines[0] == "... 500 changes of state, until"
     assert lines[1].endswith("try 501")
     assert lines[11] == "... and 980 further changes of state, until"
