@@ -87,6 +87,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "plugin reset-breaker": ("hello",),
     "plugin run": ("hello",),
     "plugin show": ("hello",),
+    "plugin state get": ("hello",),
+    "plugin state set": ("hello", "n", "2"),
+    "plugin state unset": ("hello", "n"),
     "plugin sync": ("hello",),
     "plugin test": ("hello",),
     "plugin update": ("extra",),
@@ -145,6 +148,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "api": ("/jobs/retry", "-X", "POST", "-f", "status=dead"),
     "skills export": ("--dir", "{root}/skill"),
     "skills list": (),
+    "mcp": (),
     "completion": ("bash",),
     "start": (),
     "status": (),
@@ -156,7 +160,15 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "ui": ("--no-browser",),
 }
 NOW = to_text(SystemClock().now())
-NEED_A_GATEWAY = {"reload", "system reload", "system stop", "system ui", "ui", "events follow"}
+NEED_A_GATEWAY = {
+    "reload",
+    "system reload",
+    "system stop",
+    "system ui",
+    "ui",
+    "events follow",
+    "mcp",
+}
 NEED_NO_GATEWAY = {"system restore", "node forget"}
 
 
