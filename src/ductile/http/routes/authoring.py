@@ -1,4 +1,7 @@
-"""Changing a gateway from afar: its configuration, and new plugins."""
+"""Changing a gateway from afar: its configuration, and new plugins.
+
+The operations are loaded at their first use: a gateway needs them for nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,6 @@ from ductile.errors import ConfigError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.lease import charge
 from ductile.http.responses import JsonResponse, services_of, write_ledger
-from ductile.operations.authoring import plugins as authoring
-from ductile.operations.config.check import check
-from ductile.operations.config.edit import change_setting
-from ductile.operations.dry_run.plugin import PluginTest
 from ductile.store.access.tokens import Spending
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
 async def check_config(request: Request) -> Response:
     """`GET /config/check`: Check the files of the configuration; `ok` is false with problems."""
+    from ductile.operations.config.check import check
+
     services = services_of(request)
     path, environ, now = services.compiled.loaded.path, services.environ, services.clock.now()
 
@@ -39,6 +40,8 @@ async def check_config(request: Request) -> Response:
 
 async def set_setting(request: Request, body: SettingBody) -> Response:
     """`POST /config/set`: Change one setting in the file that defines it; a reload applies it."""
+    from ductile.operations.config.edit import change_setting
+
     services = services_of(request)
     changed = await app_context_of(request).run_blocking(
         change_setting,
@@ -55,6 +58,7 @@ async def set_setting(request: Request, body: SettingBody) -> Response:
 async def create_plugin(request: Request, body: NewPluginBody) -> Response:
     """`POST /plugins`: Create a plugin from a template in the first of `plugin_roots`."""
     from ductile.http.models.bodies import PluginLanguage
+    from ductile.operations.authoring import plugins as authoring
 
     created = await app_context_of(request).run_blocking(
         authoring.scaffold_plugin,
@@ -68,6 +72,8 @@ async def create_plugin(request: Request, body: NewPluginBody) -> Response:
 
 async def validate_plugin(request: Request) -> Response:
     """`GET /plugins/{plugin}/validate`: Report every problem of a plugin's files."""
+    from ductile.operations.authoring import plugins as authoring
+
     services = services_of(request)
     search_path = services.environ.get("PATH")
     name = request.path_params["plugin"]
@@ -83,6 +89,9 @@ async def test_plugin(request: Request, body: PluginTestBody) -> Response:
 
     The process is real, and may change what it reaches outside; nothing is recorded here.
     """
+    from ductile.operations.authoring import plugins as authoring
+    from ductile.operations.dry_run.plugin import PluginTest
+
     services = services_of(request)
     plugin, command = request.path_params["plugin"], request.path_params["command"]
     wanted = PluginTest(plugin, command, body.payload, {})
