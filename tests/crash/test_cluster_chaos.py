@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
+from psycopg import sql
 
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.verify import verify
@@ -208,6 +209,10 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def cluster(server: Server, another: Callable[[], Site]) -> Iterator[Cluster]:
     url = server.database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        # The servers of tests acknowledge before they write, and an immediate shutdown loses that.
+        name = sql.Identifier(connection.info.dbname)
+        connection.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))
     with proxied(url) as proxy:
         cluster = Cluster(server, url, proxy, another)
         try:
