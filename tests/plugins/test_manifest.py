@@ -458,6 +458,7 @@ class TestSchema:
             "fact_outputs",
             "config_keys",
             "runtime",
+            "sandbox",
         }
         assert "from" in schema["$defs"]["FactOutput"]["properties"]
 

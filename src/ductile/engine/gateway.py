@@ -46,10 +46,12 @@ from ductile.engine.services import Services
 from ductile.errors import ConfigError, DuctileError, LedgerBroken
 from ductile.failpoint import failpoint
 from ductile.model import Cancellation, Settlement
+from ductile.plugins.sandbox import TEMPORARY
 from ductile.runner import cgroup
 from ductile.runner.client import BUFFER_LIMIT
 from ductile.runner.pool import RunnerPool
 from ductile.runner.process_scan import kill_marked_processes
+from ductile.runner.sandbox.temporary import remove_leftovers
 from ductile.runner.warm.slots import WarmSlots
 from ductile.store import nodes, notices
 from ductile.store.access import audit
@@ -63,6 +65,8 @@ LATER_WORKERS = 64
 LOCK_CHECK_SECONDS = 2.0
 LEASE_LOST_GRACE = 2.0
 """Shorter than other cancellations: another node may be about to start the same job."""
+LEFTOVER_SECONDS = 3600.0
+"""Age at which a temporary directory that a dead job has left is removed at the start."""
 
 
 class Gateway(Services):
@@ -105,6 +109,9 @@ class Gateway(Services):
             self._open_ledger()
         if count := swept.result():
             self._log.warning("ended orphaned processes of the last gateway", count=count)
+        # The private directories of jobs whose slot was killed; not those of a test that runs now.
+        old = self.clock.now().timestamp() - LEFTOVER_SECONDS
+        remove_leftovers(str(self.state_dir / TEMPORARY), old)
         self.pool.start()
         self._recover()
         self.health = HealthMonitor(self)

@@ -51,7 +51,8 @@ def plugins(
     """
     rows = []
     for name, plugin in compiled.registry.plugins.items():
-        reason = unready.get(name)
+        sandbox = compiled.plans[name].sandbox
+        reason = unready.get(name) or (sandbox and sandbox.refusal)
         breakers = [row for row in tripped if row["plugin"] == name]
         rows.append(
             {
@@ -69,6 +70,7 @@ def plugins(
                 "path": str(plugin.directory),
                 "environment": _environment_of(plugin),
                 "start": describe_start(compiled, warm_slots, name),
+                "sandbox": _sandbox_of(compiled, name),
             }
         )
     for refusal in compiled.registry.refused:
@@ -126,6 +128,11 @@ def describe_start(
 def _cold(reason: str, *, is_idle: bool = False) -> dict[str, Any]:
     mode = "idle" if is_idle else "cold"
     return {"mode": mode, "reason": reason, "memory_bytes": 0, "slots": 0}
+
+
+def _sandbox_of(compiled: CompiledConfig, name: str) -> dict[str, Any] | None:
+    sandbox = compiled.plans[name].sandbox
+    return None if sandbox is None else sandbox.to_document()
 
 
 def _absent(name: str, state: str, reason: str, path: object) -> dict[str, Any]:

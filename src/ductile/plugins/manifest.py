@@ -27,6 +27,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.config.loader.files import decode
 from ductile.config.loader.nodes import Location, MappingNode, ScalarNode, locate, to_json
 from ductile.config.loader.yaml import compose, type_of
+from ductile.config.models.sandbox import SandboxSettings
 from ductile.errors import Path, Problem, Severity
 from ductile.model import CORE_PREFIX, Json
 
@@ -251,6 +252,7 @@ class Manifest(_Part):
     fact_outputs: tuple[FactOutput, ...] = ()
     config_keys: ConfigKeys = ConfigKeys.model_construct()
     runtime: Runtime = Runtime.model_construct()
+    sandbox: SandboxSettings | None = None
 
     def command(self, name: str) -> Command | None:
         return next((command for command in self.commands if command.name == name), None)

@@ -27,6 +27,7 @@ from ductile.config.models.fields import (
     span,
     text_of,
 )
+from ductile.config.models.sandbox import SandboxSettings
 from ductile.core.jobs.commands import DEFAULT_TIMEOUTS, OTHER_TIMEOUT, POLL
 from ductile.core.jobs.retry import DEFAULT_RETRY
 from ductile.core.schedules.breaker import DEFAULT_BREAKER
@@ -394,6 +395,9 @@ class PluginSettings(Section):
     runtime: RuntimeSettings = Field(
         default_factory=RuntimeSettings.model_construct,
         description="How its processes are started, if it is in Python.",
+    )
+    sandbox: SandboxSettings | None = Field(
+        default=None, description="What its processes may touch; default: as its manifest says."
     )
     priority: Priority = span("0s", PRIORITY)
     notify_on_complete: Flag = Field(

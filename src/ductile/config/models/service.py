@@ -22,6 +22,7 @@ from ductile.config.models.fields import (
     span,
     text_of,
 )
+from ductile.config.models.sandbox import SandboxLevel
 from ductile.core.jobs.limits import MAX_HOPS
 
 DEFAULT_STATE = "./data/state.db"
@@ -88,6 +89,9 @@ class ServiceSettings(Section):
     )
     strict_mode: Flag = Field(
         default=False, description="Refuse to start if any file differs from the seal."
+    )
+    sandbox: SandboxLevel = Field(
+        default="off", description="Least strict level of the sandboxes of all plugins."
     )
     allow_symlinks: Flag = Field(
         default=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -69,6 +69,8 @@ class Rules:
     protocol: int = 1
     timeout: float | None = None
     """Seconds that an attempt may take."""
+    sandbox: str | None = None
+    """What its sandbox holds; the first line of its log."""
 
 
 def judge(
@@ -88,7 +90,7 @@ def judge(
     response = None
     if outcome.ending in (Ending.EXITED, Ending.LINGERED):
         response = read_response(outcome.stdout, overflowed=outcome.stdout_overflowed)
-    attempt = _Attempt(job, rules, now, chance, _record(outcome, response, rules.redactor))
+    attempt = _Attempt(job, rules, now, chance, _record(outcome, response, rules))
     if outcome.ending is Ending.CANCELLED and cancelled is not None:
         settled = attempt.cancelled(cancelled)
     elif outcome.ending is Ending.TIMED_OUT:
@@ -315,22 +317,27 @@ def _last_line(stderr: str) -> str:
 
 
 def _record(
-    outcome: Outcome, response: Response | ProtocolError | None, redactor: Redactor
+    outcome: Outcome, response: Response | ProtocolError | None, rules: Rules
 ) -> dict[str, Any]:
     """The redacted parts of the attempt that are stored."""
+    redactor = rules.redactor
+    logs: Sequence[tuple[str, str]] = ()
     record: dict[str, Any] = {"duration": outcome.duration}
     if outcome.stderr:
         hidden = redactor.beginning if outcome.stderr_truncated else redactor.text
         record["stderr"] = hidden(_readable(outcome.stderr))
     if isinstance(response, Response):
         record["result"] = redactor.json(orjson.dumps(_stored_response(response.raw)).decode())
-        if response.logs:
-            lines = [{"level": level, "message": message} for level, message in response.logs]
-            record["logs"] = redactor.json(orjson.dumps(lines).decode())
+        logs = response.logs
     elif outcome.stdout:
         whole = len(outcome.stdout) <= STDOUT_KEPT and not outcome.stdout_overflowed
         hidden = redactor.text if whole else redactor.beginning
         record["stdout"] = hidden(_readable(outcome.stdout[:STDOUT_KEPT]))
+    if rules.sandbox is not None and outcome.ending is not Ending.NOT_SPAWNED:
+        logs = (("info", f"sandbox: {rules.sandbox}"), *logs)
+    if logs:
+        lines = [{"level": level, "message": message} for level, message in logs]
+        record["logs"] = redactor.json(orjson.dumps(lines).decode())
     return record
 
 

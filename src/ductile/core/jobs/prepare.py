@@ -11,6 +11,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.jobs.commands import HANDLE, default_timeout
 from ductile.core.jobs.plugin_protocol import encode_request, event_of, request_context
+from ductile.core.jobs.sandbox import SandboxPlan
 from ductile.core.pipelines.graph import Node
 from ductile.core.pipelines.step_io import entered_payload, prepare_step
 from ductile.core.values.json_values import Failure
@@ -35,6 +36,7 @@ class PluginPlan:
     """How it is started warm; None if it is not to be."""
     cold_reason: str = ""
     """Why a plugin that is to be started warm cannot be."""
+    sandbox: SandboxPlan | None = None
 
     def timeout(self, command: str) -> float:
         return self.timeouts.get(command, default_timeout(command))
@@ -80,6 +82,8 @@ def prepare(
     if job.command not in plan.commands:
         known = ", ".join(sorted(plan.commands))
         return Unrunnable(f"plugin {plan.name} has no command {job.command!r}; it has: {known}")
+    if plan.sandbox is not None and plan.sandbox.refusal:
+        return Unrunnable(plan.sandbox.refusal)
     payload: Json = job.payload
     entered = Entered(entered_payload(job.command, job.payload), inherited=context)
     seen = request_context(context, plugin=plan.name)
@@ -115,8 +119,17 @@ def prepare(
         timeout=timeout,
         stat=plan.stat,
         warm=plan.warm,
+        sandbox=_sandbox_of(plan, workspace_dir),
     )
     return Ready(launch, entered)
+
+
+def _sandbox_of(plan: PluginPlan, workspace_dir: str | None) -> bytes:
+    """The policy of the plugin, with the job's own directory."""
+    if plan.sandbox is None:
+        return b""
+    own = f"\0{workspace_dir}" if workspace_dir else ""
+    return plan.sandbox.policy + own.encode("utf-8", "surrogateescape")
 
 
 def _event(job: Job) -> dict[str, Json]:

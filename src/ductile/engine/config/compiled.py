@@ -34,7 +34,9 @@ from ductile.plugins.environment import local_zone, plugin_environment
 from ductile.plugins.environments.locate import DIRECTORY
 from ductile.plugins.environments.warm_start import NoWarmStart, find_warm_start
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
+from ductile.plugins.sandbox import plan_sandbox
 from ductile.plugins.trust import PluginSeals
+from ductile.runner.sandbox import restrict
 from ductile.store.tx_config import TxConfig
 
 CORE_RETRY = RetryPolicy(backoff_base=1.0)
@@ -103,6 +105,7 @@ class CompiledConfig:
             init_key=loaded.init_key if loaded and command == INIT else None,
             protocol=loaded.manifest.protocol if loaded else 1,
             timeout=plan.timeout(command) if plan else None,
+            sandbox=plan.sandbox.summary if plan and plan.sandbox else None,
         )
 
     def needs_init(self) -> list[Plugin]:
@@ -336,8 +339,19 @@ def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginP
     own = _own(settings, plugin.name)
     own_env = {**env, **own.env, "DUCTILE_PLUGIN": plugin.name}
     runtime, default = own.runtime, plugin.manifest.runtime
+    sandbox = plan_sandbox(
+        plugin,
+        None if own.sandbox is None else own.sandbox.to_spec(),
+        settings.service.sandbox,
+        private=(settings.state_dir, settings.config_dir, settings.workspaces_dir),
+        state_dir=settings.state_dir,
+        env=own_env,
+        support=restrict.probe(),
+    )
     warm, cold_reason = None, ""
-    if (runtime.python or default.python) == "warm":
+    if (runtime.python or default.python) == "warm" and sandbox is not None:
+        cold_reason = "it has a sandbox, which is applied to a new process"
+    elif (runtime.python or default.python) == "warm":
         preload = default.preload if runtime.preload is None else runtime.preload
         try:
             warm = find_warm_start(plugin, preload, own_env)
@@ -354,6 +368,7 @@ def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginP
         stat=plugin.entrypoint_stat if settings.service.strict_mode else b"",
         warm=warm,
         cold_reason=cold_reason,
+        sandbox=sandbox,
     )
 
 

@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     files.workspaces,
     plugins.refused,
     plugins.interpreters,
+    plugins.sandboxes,
     plugins.unready,
     plugins.cold,
     process.gateway,

@@ -74,3 +74,18 @@ def unready(context: DoctorContext) -> Iterator[Finding]:
             reason or "its init has not succeeded",
             context.command(f"logs {name}"),
         )
+
+
+def sandboxes(context: DoctorContext) -> Iterator[Finding]:
+    """Sandboxes that the kernel does not hold."""
+    if context.compiled is None:
+        return
+    for name, plan in sorted(context.compiled.plans.items()):
+        if plan.sandbox is None or not plan.sandbox.gaps:
+            continue
+        show = context.command(f"plugin show {name}")
+        if plan.sandbox.refusal:
+            yield error("plugins", f"plugin {name} does not run", plan.sandbox.refusal, show)
+        else:
+            what = f"the sandbox of plugin {name} holds only a part"
+            yield warning("plugins", what, plan.sandbox.summary, show)

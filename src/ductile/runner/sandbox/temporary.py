@@ -17,6 +17,21 @@ def make_directory(parent: str) -> str:
     return path
 
 
+def remove_leftovers(parent: str, before: float) -> int:
+    """Remove directories that were last changed before this time; returns how many were."""
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return 0
+    removed = 0
+    for name in names:
+        path = os.path.join(parent, name)
+        with contextlib.suppress(FileNotFoundError):
+            if os.lstat(path).st_mtime < before:
+                removed += remove_directory(path)
+    return removed
+
+
 def remove_directory(path: str) -> bool:
     """Remove a tree that no process uses; false if some of it is left.
 

@@ -71,7 +71,7 @@ def _show(page: Json) -> None:
                 "paused" if row["paused"] else row["state"],
                 row.get("version"),
                 " ".join(row["commands"]),
-                row["reason"] or _alias(row) or row.get("description"),
+                row["reason"] or _sandbox_note(row) or _alias(row) or row.get("description"),
             )
             for row in page["plugins"]
         ),
@@ -98,6 +98,8 @@ def _show_plugin(found: Json) -> None:
             output.print_line(f"  {key}: {found[key]}")
     if found.get("start"):
         output.print_line(f"  start: {_describe_start(found['start'])}")
+    if found.get("sandbox"):
+        _show_sandbox(found["sandbox"])
     for command in found["commands"]:
         about = f": {command['description']}" if command["description"] else ""
         output.print_line(f"  command {command['name']} ({command['type']}){about}")
@@ -107,6 +109,24 @@ def _describe_start(start: Json) -> str:
     if start["mode"] != "warm":
         return f"{start['mode']}: {start['reason']}"
     return f"warm, its zygote takes {start['memory_bytes'] / 2**20:.0f} MiB, {start['slots']} slots"
+
+
+def _show_sandbox(sandbox: Json) -> None:
+    output.print_line(f"  sandbox: {sandbox['level']}; held: {', '.join(sandbox['held']) or '-'}")
+    for name, reason in sandbox["not_held"].items():
+        output.print_line(f"    not held: {name}: {reason}")
+    for key in ("read", "write", "network", "memory", "processes", "cpu_time", "file_size"):
+        if sandbox[key]:
+            output.print_line(f"    {key}: {_join(sandbox[key])}")
+
+
+def _join(value: Json) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _sandbox_note(row: Json) -> str | None:
+    missing = (row.get("sandbox") or {}).get("not_held")
+    return f"its sandbox does not hold: {', '.join(missing)}" if missing else None
 
 
 def _alias(row: Json) -> str | None:
