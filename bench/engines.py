@@ -25,8 +25,6 @@ from ductile.clock import from_text
 PLUGIN = "compiled"
 WORKERS = 8
 NODES = (1, 2, 4)
-WORKERS_TOGETHER = 32
-"""Of all nodes: whatever their number, as many processes compete for the cores."""
 ENQUEUED_LATER = "drain together"
 """The queue is filled when all nodes run: otherwise the first would have drained it."""
 STATEMENT = re.compile(rb"LOG:  (?:execute [^:]*|statement):")
@@ -106,8 +104,7 @@ def measure(*, quick: bool) -> Findings:
         by_nodes: dict[int, list[Turn]] = {nodes: [] for nodes in NODES}
         for _ in range(rounds):
             for nodes, turns in by_nodes.items():
-                url, workers = server.database(), WORKERS_TOGETHER // nodes
-                turns.append(run(ENQUEUED_LATER, jobs, server, url, nodes, workers))
+                turns.append(run(ENQUEUED_LATER, jobs, server, server.database(), nodes))
         costs = {n: median([t.gateway + t.server for t in turns]) for n, turns in by_nodes.items()}
         rows += [row(ENQUEUED_LATER, "postgres", nodes, turns) for nodes, turns in by_nodes.items()]
         found.checks.append(Check("CPU per job, 4 nodes of 1", costs[4] / costs[1], at_most=1.2))
@@ -118,10 +115,8 @@ def measure(*, quick: bool) -> Findings:
     return found
 
 
-def run(
-    mode: str, jobs: int, server: Server, url: str | None, nodes: int = 1, workers: int = WORKERS
-) -> Turn:
-    places = [Place(workers=workers, url=url) for _ in range(nodes)]
+def run(mode: str, jobs: int, server: Server, url: str | None, nodes: int = 1) -> Turn:
+    places = [Place(workers=WORKERS, url=url) for _ in range(nodes)]
     if mode == DRAIN:
         backlog.fill(places[0], PLUGIN, jobs)
     with started(places) as gateways:
