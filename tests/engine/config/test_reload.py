@@ -27,7 +27,7 @@ from ductile.operations import jobs as operate
 from ductile.plugins.registry import Plugin
 from ductile.store.engines.api import Ledger, Work
 from tests.engine.site import OK, PYTHON, Running, Site
-from tests.waiting import WAIT_LIMIT, until
+from tests.waiting import WAIT_LIMIT, process_state, until
 
 ANSWER_CONFIG = (
     PYTHON + "r = json.load(sys.stdin)\n"
@@ -337,7 +337,11 @@ def test_slots_that_were_added_survive_the_loss_of_the_runner(site: Site) -> Non
     site.plugin("busy", gate.script() + OK, retry={"backoff_base": "10ms"})
     with site.running() as site_run:
         set_workers(site, site_run, 2)
-        os.kill(site_run.gateway.pool.pid, signal.SIGKILL)
+        pool = site_run.gateway.pool
+        slots = [pool.slot(number).pid for number in range(2)]
+        os.kill(pool.pid, signal.SIGKILL)
+        # A slot that still ends would take a job along, and its permission at the gate.
+        until(lambda: all(process_state(pid) in ("", "Z") for pid in slots))
         ids = [site_run.put("busy") for _ in range(2)]
         gate.arrived()
         gate.arrived()
