@@ -187,6 +187,7 @@ def test_no_reload_problem_contains_a_secret(recorder: Recorder) -> None:
     recorder.api.write("config.yaml", broken + 'unknown_key: "${WORDY_SECRET}"\n')
     assert recorder.ask("POST", "/system/reload")["code"] == "config_invalid"
     recorder.ask("GET", "/system/reload")
+    recorder.ask("GET", "/config/plan")
     recorder.api.write("config.yaml", CONFIG.replace("on: leaked", 'on: "${PLUGIN_KEY}"'))
     recorder.ask("POST", "/system/reload")
     recorder.api.write("config.yaml", CONFIG.replace("uses: leaky,", 'uses: "${PLUGIN_KEY}",'))

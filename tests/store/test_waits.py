@@ -21,7 +21,7 @@ from ductile.store import waits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.queries import load_queries
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.jobs import close, read, retries
+from ductile.store.jobs import close, read, requeue, retries
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.outbox.due_times import DELAYED, move_due_times
 from ductile.store.waits import WaitRow
@@ -109,6 +109,19 @@ def test_parked_job_is_not_claimed_and_keeps_its_run_open(make: Make) -> None:
     assert end(harness, row, WaitStatus.APPROVED) is JobStatus.SUCCEEDED
     assert harness.run() == ["next"]
     assert harness.scope(run) == "ended"
+
+
+def test_queued_groups_tell_waiting_jobs_from_ready_ones(make: Make) -> None:
+    harness = make({"id": "hold", "wait": APPROVAL}, {"id": "next", "uses": "a"})
+    harness.start("p", {})
+    harness.run()
+    harness.start("p", {})
+    harness.start("p", {})
+    groups = harness.ledger.read(requeue.list_queued_groups)
+    shown = [(group["step_path"], group["is_waiting"], group["jobs"]) for group in groups]
+    assert sorted(shown) == [("hold", False, 2), ("hold", True, 1)]
+    assert {group["pipeline"] for group in groups} == {"p"}
+    assert len({group["example"] for group in groups}) == 2
 
 
 def test_clock_that_was_set_back_moves_delays_but_not_times(make: Make, clock: FakeClock) -> None:

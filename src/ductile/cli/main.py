@@ -22,7 +22,10 @@ Entry = tuple[str, str]
 
 NOUNS: Mapping[str, Entry] = {
     "system": ("commands.system.group:system", "Run, inspect and maintain the gateway."),
-    "config": ("commands.config:config", "Create, check, edit and seal the configuration."),
+    "config": (
+        "commands.config.group:config",
+        "Create, check, plan, edit and seal the configuration.",
+    ),
     "plugin": ("commands.plugin.group:plugin", "Create, test, list and run plugins."),
     "pipeline": (
         "commands.pipeline.group:pipeline",

@@ -359,6 +359,7 @@ _DISCOVERY = (
 
 _AUTHORING = (
     _get("/config/check", "system:ro", authoring.check_config, "ConfigCheck"),
+    _get("/config/plan", "system:ro", authoring.plan_config, "ConfigPlan", query="PlanQuery"),
     _post(
         "/config/set",
         "*",

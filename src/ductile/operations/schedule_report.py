@@ -80,8 +80,9 @@ class _History:
 
     def anchors(self, schedule: Schedule) -> Anchors:
         boot = self._boot or self._now
-        known = schedules.preview_entry(self._tx, schedule, boot, self._now) if self._tx else None
-        return known or Anchors(first_seen=self._now, boot=boot)
+        if self._tx is None:
+            return Anchors(first_seen=self._now, boot=boot)
+        return schedules.preview_anchors(self._tx, schedule, boot, self._now)
 
     def breaker(self, schedule: Schedule) -> Breaker:
         if self._tx is None:

@@ -92,6 +92,12 @@ def preview_entry(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> 
     return entries.seen(schedule, _parse_anchors(row, boot), row[-1], boot, now)
 
 
+def preview_anchors(tx: Tx, schedule: Schedule, boot: datetime, now: datetime) -> Anchors:
+    """What `ensure_entry` would return, also for a new entry. Writes nothing."""
+    known = preview_entry(tx, schedule, boot, now)
+    return known or Anchors(first_seen=now, boot=boot)
+
+
 def _parse_anchors(row: Row, boot: datetime) -> Anchors:
     first_seen, last_fire, fired_at, passed, success, paused, exhausted, _ = row
     return Anchors(

@@ -163,6 +163,7 @@ def use_nodes(api: ApiHarness) -> None:
 
 def use_authoring(api: ApiHarness) -> None:
     get(api, "/config/check")
+    get(api, "/config/plan")
     get(api, "/plugins/echo/validate")
     setting = {"path": "service.name", "value": "renamed", **DRY_RUN}
     assert api.ask("POST", "/config/set", setting).status == 200

@@ -124,7 +124,7 @@ def end_jobs_of_removed_plugins(
         snapshot_ids = None
         reason = compiled.gone(plugin)
         if reason is None:
-            snapshot_ids = _snapshots_before_removal(ledger, compiled, plugin)
+            snapshot_ids = list_snapshots_before_removal(ledger, compiled, plugin)
             reason = REMOVED if snapshot_ids else None
         while reason is not None:
             ending = _EndedPlugin(plugin, reason, snapshot_ids, boot)
@@ -152,7 +152,7 @@ def count_jobs_of_absent_plugins(ledger: Ledger, compiled: CompiledConfig) -> di
     }
 
 
-def _snapshots_before_removal(
+def list_snapshots_before_removal(
     ledger: Ledger, compiled: CompiledConfig, plugin: str
 ) -> list[str] | None:
     """The configurations, by the ids of their snapshots, that the queued jobs of this plugin were

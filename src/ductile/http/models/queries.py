@@ -144,6 +144,12 @@ class StatusQuery(RequestModel):
     )
 
 
+class PlanQuery(RequestModel):
+    directory: Text = Field(
+        None, description="Another directory with a configuration; on the local socket only."
+    )
+
+
 class SummaryQuery(RequestModel):
     window: Annotated[str, AnyText()] = Field(
         "24h", description="How far to look back: `30m`, `24h`, `7d`."

@@ -5,13 +5,15 @@ The operations are loaded at their first use: a gateway needs them for nothing e
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.config import load
-from ductile.errors import ConfigError
+from ductile.errors import ConfigError, Refused, UsageError
+from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.lease import charge
 from ductile.http.responses import JsonResponse, services_of, write_ledger
@@ -19,6 +21,7 @@ from ductile.store.access.tokens import Spending
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import NewPluginBody, PluginTestBody, SettingBody
+    from ductile.http.models.queries import PlanQuery
 
 
 async def check_config(request: Request) -> Response:
@@ -36,6 +39,24 @@ async def check_config(request: Request) -> Response:
         return {"ok": True, "problems": [problem.document() for problem in checked.warnings]}
 
     return JsonResponse(await app_context_of(request).run_blocking(work))
+
+
+async def plan_config(request: Request, query: PlanQuery) -> Response:
+    """`GET /config/plan`: Compare the files with the configuration in force; 409 with problems.
+
+    Only the local socket accepts a `directory`, since other callers could probe any file.
+    """
+    from ductile.operations.plan.plan import make_plan
+
+    if query.directory is not None and not access_of(request).local:
+        raise Refused("a directory can be given on the local socket only")
+    if query.directory is not None and (
+        not query.directory.startswith("/") or "\0" in query.directory
+    ):
+        raise UsageError("directory must be absolute")
+    directory = Path(query.directory) if query.directory is not None else None
+    context = app_context_of(request)
+    return JsonResponse(await context.run_blocking(make_plan, context.services, directory))
 
 
 async def set_setting(request: Request, body: SettingBody) -> Response:

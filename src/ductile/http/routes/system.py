@@ -18,7 +18,6 @@ from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, services_of
 from ductile.operations import status
 from ductile.operations.backup import UNDER_WAY, check_target, room_at, target_for
-from ductile.operations.dry_run import pipeline
 from ductile.operations.overview import overview
 from ductile.operations.reports.config_view import show_config
 
@@ -114,8 +113,11 @@ async def reload(request: Request, body: ActionBody) -> Response:
 
 async def preview_reload(request: Request) -> Response:
     """`GET /system/reload`: Show what a reload would change; 409 with its problems."""
+    from ductile.operations.plan.plan import preview_reload as preview
+
     context = app_context_of(request)
-    return JsonResponse(await context.run_blocking(pipeline.reload, context.services.compiled))
+    services = context.services
+    return JsonResponse(await context.run_blocking(preview, services.compiled, services.environ))
 
 
 async def start_backup(request: Request, body: BackupBody) -> Response:

@@ -1,16 +1,13 @@
-"""What starting a pipeline or reloading would do; nothing is committed."""
+"""What starting a pipeline would do; nothing is committed."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import orjson
 
-from ductile.config import Settings, load
-from ductile.config.redact import redact_problems, redact_settings
 from ductile.core.jobs.prepare import Ready
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import SWITCH_SUFFIX, Node, NodeKind
@@ -26,9 +23,8 @@ from ductile.core.pipelines.step_io import (
 )
 from ductile.core.values.json_values import Failure
 from ductile.core.waits.begin import NewWait, begin_wait
-from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.engine.config.restart_required import unreloadable
-from ductile.errors import ConfigError, NotFound, Refused
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.errors import NotFound, Refused
 from ductile.model import Event, JobStatus, Json, Outcome, Settlement, SubmittedBy
 from ductile.operations.job_tree import added
 from ductile.operations.pipelines import find_pipeline
@@ -37,55 +33,6 @@ from ductile.runner.pool import RunnerPool
 Document = dict[str, Any]
 PLACEHOLDER_ID = "dry-run"
 """Used where a real run would have an id."""
-
-
-def reload(running: CompiledConfig) -> Document:
-    """What a reload would change; `ConfigError` with every problem if it would be refused."""
-    fresh = load(running.loaded.path, environ=os.environ)
-    problems = unreloadable(running.settings, fresh)
-    if problems:
-        raise ConfigError(redact_problems(problems, fresh.secrets))
-    built = build(fresh, boot_marker="", environ=os.environ)
-    old, new = running.settings, built.settings
-    return {
-        "status": "ok",
-        "dry_run": True,
-        "warnings": [str(warning) for warning in built.warnings],
-        "refused": {refusal.name: refusal.reason for refusal in built.registry.refused},
-        "changes": {
-            "plugins": changes(old.plugins, new.plugins),
-            "pipelines": changes(_by_name(old.pipelines), _by_name(new.pipelines)),
-            "settings": changes(_other_settings(old), _other_settings(new)),
-        },
-    }
-
-
-def _other_settings(settings: Settings) -> dict[str, Any]:
-    """Every other setting by its path, such as `service.max_workers`; lists as a whole."""
-    document = redact_settings(settings)
-    found: dict[str, Any] = {}
-    rest: list[tuple[str, Any]] = [
-        (key, value) for key, value in document.items() if key not in ("plugins", "pipelines")
-    ]
-    while rest:
-        path, value = rest.pop()
-        if isinstance(value, dict):
-            rest += [(f"{path}.{key}", item) for key, item in value.items()]
-        else:
-            found[path] = value
-    return found
-
-
-def _by_name(pipelines: Iterable[Any]) -> dict[str, Any]:
-    return {pipeline.name: pipeline for pipeline in pipelines}
-
-
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {
-        "added": sorted(new.keys() - old.keys()),
-        "removed": sorted(old.keys() - new.keys()),
-        "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
-    }
 
 
 def resolved(compiled: CompiledConfig, pipeline: Pipeline) -> list[Document]:

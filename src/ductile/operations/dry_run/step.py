@@ -26,7 +26,6 @@ from ductile.model import Job, Json, Settlement
 from ductile.operations import jobs
 from ductile.operations.dry_run.pipeline import (
     Document,
-    changes,
     describe_relay,
     describe_settlement,
     describe_wait_step,
@@ -34,6 +33,7 @@ from ductile.operations.dry_run.pipeline import (
 )
 from ductile.operations.dry_run.sandbox import files_below, sandbox
 from ductile.operations.job_tree import added
+from ductile.operations.plan.summary import compare_names
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import plugin_state, read
 from ductile.store.jobs.read import JobFilter
@@ -121,7 +121,7 @@ def _run(gateway: Services, job: Job, node: Node) -> Document:
         if isinstance(ready, Unrunnable):
             return {"status": "failed", "error": ready.reason}
         outcome = run_once(ready)
-        files = changes(before, files_below(box))
+        files = compare_names(before, files_below(box))
     settlement = judge(
         attempt,
         outcome,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import orjson
 
@@ -15,6 +16,13 @@ from ductile.store.engines.api import Tx
 from ductile.store.jobs import read, scopes
 
 UNSTARTED = "claimed, but never started"
+
+
+def list_queued_groups(tx: Tx) -> list[dict[str, Any]]:
+    """The queued jobs by plugin, command, step and the configuration that they were created under:
+    how many there are, the id of one, and whether they are waiting steps. At most 1000 groups."""
+    rows = tx.dicts("queued_groups")
+    return [{**row, "is_waiting": bool(row["is_waiting"])} for row in rows]
 
 
 def undo_claim(tx: Tx, job: Job, now: datetime) -> bool:

@@ -20,6 +20,15 @@ LIMIT 1;
 -- name: queued_plugins
 SELECT DISTINCT plugin FROM job_queue WHERE status = 'queued';
 
+-- name: queued_groups
+-- The queued jobs by all that a configuration decides about them, with the id of one of each.
+SELECT plugin, command, pipeline, step_path, enqueued_snapshot_id AS snapshot_id,
+       CASE WHEN next_retry_at = @never@ THEN 1 ELSE 0 END AS is_waiting, count(*) AS jobs,
+       min(id) AS example
+FROM job_queue WHERE status = 'queued'
+GROUP BY plugin, command, pipeline, step_path, enqueued_snapshot_id, is_waiting
+ORDER BY plugin, command, pipeline, step_path, example LIMIT 1000;
+
 -- name: snapshots_of_queued
 -- The configurations under which the queued jobs of a plugin were created.
 SELECT id, config FROM config_snapshots WHERE id IN (

@@ -276,6 +276,119 @@ class ConfigCheckModel(ResponseModel):
     problems: list[dict[str, Any]]
 
 
+class FireTimeModel(ResponseModel):
+    fires_at: str
+    local: str
+
+
+class FireListModel(ResponseModel):
+    """How many fires, and the first of them."""
+
+    count: int
+    first: list[FireTimeModel]
+
+
+class SchedulePlanModel(ResponseModel):
+    """A schedule that differs, and its fires of the next 7 days that appear and disappear."""
+
+    schedule: str
+    change: Literal["added", "removed", "changed"]
+    fields: list[str]
+    before: str | None
+    after: str | None
+    paused: bool
+    appear: FireListModel
+    disappear: FireListModel
+    compared_until: str
+    """Earlier than 7 days if the schedule fires more than 2000 times in them."""
+    exact: bool
+    """False if the ends of jobs move the fires: `every` counts from there."""
+
+
+class NamedChangeModel(ResponseModel):
+    name: str
+    change: Literal["added", "removed", "changed"]
+    fields: list[str]
+
+
+class GraphPlanModel(ResponseModel):
+    """Where events go, as edges such as `feed --item.new--> store`."""
+
+    edges_added: list[str]
+    edges_removed: list[str]
+    pipelines: list[NamedChangeModel]
+    steps: list[NamedChangeModel]
+
+
+class PluginPlanModel(ResponseModel):
+    plugin: str
+    before: str
+    """`loaded`, `disabled`, `absent`, or `refused:` and why."""
+    after: str
+    differs: list[str]
+
+
+class AccessChangeModel(ResponseModel):
+    change: Literal["opens", "closes", "changed"]
+    fields: list[str]
+
+
+class EndpointChangeModel(AccessChangeModel):
+    path: str
+
+
+class TokenChangeModel(AccessChangeModel):
+    token: str
+    scopes_before: list[str] | None
+    scopes_after: list[str] | None
+
+
+class SettingPlanModel(ResponseModel):
+    setting: str
+    before: Any
+    after: Any
+
+
+class RestartPlanModel(SettingPlanModel):
+    message: str
+
+
+class QueuedJobsChangeModel(ResponseModel):
+    """Queued jobs that the change concerns, by plugin, command and step."""
+
+    plugin: str
+    command: str
+    pipeline: str | None
+    step: str | None
+    waiting: bool
+    jobs: int
+    example: str
+    effect: Literal["held", "ended", "fails", "released", "routed differently"]
+    reason: str
+
+
+class ConfigPlanModel(ResponseModel):
+    """What the files would change if they were put in force."""
+
+    changed: bool
+    config: str
+    made_at: str
+    restart: list[RestartPlanModel]
+    """With an entry, a reload is refused: these settings need a restart."""
+    schedules: list[SchedulePlanModel]
+    graph: GraphPlanModel
+    plugins: list[PluginPlanModel]
+    webhooks: list[EndpointChangeModel]
+    tokens: list[TokenChangeModel]
+    secrets: list[str]
+    """Places whose secret differs; never a value."""
+    settings: list[SettingPlanModel]
+    jobs: list[QueuedJobsChangeModel]
+    warnings: list[str]
+    refused: dict[str, str]
+    changes: dict[str, ReloadChangesModel]
+
+
 class SettingChangedModel(ResponseModel):
     """The setting is changed in its file; with `dry_run`, it would be."""
 

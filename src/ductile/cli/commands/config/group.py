@@ -1,4 +1,4 @@
-"""`ductile config`: create, check, show, edit and seal a configuration."""
+"""Create, check, show and seal a configuration."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import click
 
 from ductile.cli import output
 from ductile.cli.command import CommandContext, Noun, compile_config
-from ductile.cli.commands.config_edit import get, set_
+from ductile.cli.commands.config.edit import get, set_
+from ductile.cli.commands.config.plan import plan
 from ductile.cli.display import print_config_value
 from ductile.cli.options import SETTING
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import ConfigError, NotFound, Problem, UsageError, dotted
 
-config = Noun("config", "Create, check, edit and seal the configuration.")
+config = Noun("config", "Create, check, plan, edit and seal the configuration.")
 config.add_command(get)
 config.add_command(set_)
+config.add_command(plan)
 
 
 @config.write("init")

@@ -1,0 +1,1 @@
+"""`ductile config`: create, check, plan, show, edit and seal a configuration."""

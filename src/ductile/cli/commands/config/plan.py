@@ -1,0 +1,151 @@
+"""`ductile config plan`: what the files would change, before they are put in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.command import CommandContext, read
+from ductile.errors import NotRunning
+
+CHANGED = 2
+COLOURS = {
+    "added": "green",
+    "opens": "green",
+    "released": "green",
+    "removed": "red",
+    "closes": "red",
+    "ended": "red",
+    "fails": "red",
+}
+SHOWN_FIRES = 3
+
+
+@read("plan")
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+def plan(context: CommandContext, directory: Path | None) -> int:
+    """Compare the files with the running configuration.
+
+    DIR is another directory with a configuration. Nothing is changed. Exit 0 if nothing would
+    change, 2 if something would, 78 if the configuration is invalid.
+    """
+    client = context.target.client()
+    if client is None:
+        raise NotRunning(
+            f"no gateway is running in {context.target.state_dir}, so there is nothing to "
+            "compare with; to check the files: ductile config check"
+        )
+    query = {} if directory is None else {"directory": str(directory.absolute())}
+    document = client.get("/config/plan", **query)
+    context.show(document, show_plan)
+    return CHANGED if document["changed"] else 0
+
+
+def show_plan(document: Mapping[str, Any]) -> None:
+    for warning in document["warnings"]:
+        output.print_line(f"warning: {warning}", fg="yellow")
+    if not document["changed"]:
+        output.print_line("nothing would change")
+        return
+    _print_group("needs a restart", [_restart_line(row) for row in document["restart"]])
+    _show_schedules(document["schedules"])
+    _show_graph(document["graph"])
+    _print_group("plugins", [_plugin_line(row) for row in document["plugins"]])
+    _print_group("webhooks", [_access_line(row, "path") for row in document["webhooks"]])
+    _print_group("tokens", [_access_line(row, "token") for row in document["tokens"]])
+    _print_group("secrets", [(f"changed  {path}", "yellow") for path in document["secrets"]])
+    _print_group("settings", [_setting_line(row) for row in document["settings"]])
+    _print_group("queued jobs", [_job_line(row) for row in document["jobs"]])
+
+
+Line = tuple[str, str | None]
+"""A text and its colour."""
+
+
+def _print_group(title: str, lines: Sequence[Line]) -> None:
+    if lines:
+        output.print_line(f"{title}:", bold=True)
+        for text, colour in lines:
+            output.print_line(f"  {text}", fg=colour)
+
+
+def _restart_line(row: Mapping[str, Any]) -> Line:
+    text = f"{row['setting']}: {row['before']} -> {row['after']}; {row['message']}"
+    return text, "red"
+
+
+def _show_schedules(rows: Sequence[Mapping[str, Any]]) -> None:
+    lines: list[Line] = []
+    for row in rows:
+        rules = [rule for rule in (row["before"], row["after"]) if rule]
+        shown = " -> ".join(dict.fromkeys(rules))
+        fields = [field for field in row["fields"] if field not in ("rule", "timezone")]
+        more = f"; also {', '.join(fields)}" if fields else ""
+        paused = "; paused, so it does not fire" if row["paused"] else ""
+        lines.append(
+            (f"{row['change']}  {row['schedule']}: {shown}{more}{paused}", _colour(row["change"]))
+        )
+        lines += _fire_lines("+", row["appear"], row, "green")
+        lines += _fire_lines("-", row["disappear"], row, "red")
+    _print_group("schedules (fires of the next 7 days)", lines)
+
+
+def _fire_lines(
+    sign: str, fires: Mapping[str, Any], row: Mapping[str, Any], colour: str
+) -> list[Line]:
+    if not fires["count"]:
+        return []
+    times = ", ".join(fire["local"] for fire in fires["first"][:SHOWN_FIRES])
+    rest = fires["count"] - SHOWN_FIRES
+    more = f", and {rest} more" if rest > 0 else ""
+    about = "" if row["exact"] else " (each run moves the next)"
+    return [
+        (f"  {sign} {output.format_count(fires['count'], 'fire')}: {times}{more}{about}", colour)
+    ]
+
+
+def _show_graph(graph: Mapping[str, Any]) -> None:
+    lines: list[Line] = [(f"+ {edge}", "green") for edge in graph["edges_added"]]
+    lines += [(f"- {edge}", "red") for edge in graph["edges_removed"]]
+    for noun, rows in (("pipeline", graph["pipelines"]), ("step", graph["steps"])):
+        for row in rows:
+            fields = f": {', '.join(row['fields'])}" if row["fields"] else ""
+            lines.append((f"{row['change']}  {noun} {row['name']}{fields}", _colour(row["change"])))
+    _print_group("routes and pipelines", lines)
+
+
+def _plugin_line(row: Mapping[str, Any]) -> Line:
+    states = f": {row['before']} -> {row['after']}" if row["before"] != row["after"] else ""
+    differs = f" ({', '.join(row['differs'])})" if row["differs"] else ""
+    return f"{row['plugin']}{states}{differs}", "yellow"
+
+
+def _access_line(row: Mapping[str, Any], noun: str) -> Line:
+    text = f"{row['change']}  {row[noun]}"
+    if row["fields"]:
+        text += f" ({', '.join(row['fields'])})"
+    scopes = [row.get("scopes_before"), row.get("scopes_after")]
+    shown = [" ".join(each) or "no scopes" for each in scopes if each is not None]
+    if shown and ("scopes" in row["fields"] or row["change"] != "changed"):
+        text += f": {' -> '.join(shown)}"
+    return text, _colour(row["change"])
+
+
+def _setting_line(row: Mapping[str, Any]) -> Line:
+    before, after = output.format_value(row["before"]), output.format_value(row["after"])
+    return f"{row['setting']}: {before} -> {after}", "yellow"
+
+
+def _job_line(row: Mapping[str, Any]) -> Line:
+    step = f" in {row['pipeline']}/{row['step']}" if row["pipeline"] else ""
+    jobs = output.format_count(row["jobs"], "waiting job" if row["waiting"] else "job")
+    text = f"{row['effect']}  {jobs} of {row['plugin']}.{row['command']}{step}: {row['reason']}"
+    return f"{text} (such as {row['example']})", _colour(row["effect"])
+
+
+def _colour(change: str) -> str:
+    return COLOURS.get(change, "yellow")

@@ -1,0 +1,1 @@
+"""What a configuration would change if it were put in force; nothing is written."""
