@@ -248,3 +248,9 @@ class TestLock:
         assert done.code == 0
         assert "its plugins are not sealed" in done.err
         assert (cli.root / ".checksums").exists()
+
+
+class TestPlan:
+    def test_plan_without_a_gateway_is_refused(self, cli: CliRunner) -> None:
+        refused = cli("config", "plan")
+        assert (refused.code, "no gateway is running" in refused.err) == (1, True)

@@ -34,6 +34,16 @@ def test_value_of_a_setting_is_not_recorded() -> None:
         assert b"not-for-the-log" not in recorded.raw
 
 
+def test_plan_lists_changes_and_accepts_a_directory_on_the_local_socket_only() -> None:
+    with running_api(CONFIG + "plugins: {echo: {config: {}}}\n", working=False) as api:
+        assert api.ask("GET", "/config/plan").json["changed"] is False
+        (api.root / "config.yaml").write_text(CONFIG + "plugins: {echo: {parallelism: 2}}\n")
+        planned = api.ask("GET", "/config/plan").json
+        assert [row["differs"] for row in planned["plugins"]] == [["parallelism"]]
+        refused = api.ask("GET", f"/config/plan?directory={api.root}")
+        assert (refused.status, refused.slug) == (409, "refused")
+
+
 def test_sealed_file_is_not_changed() -> None:
     with running_api(working=False, seal=True) as api:
         before = (api.root / "config.yaml").read_bytes()

@@ -15,6 +15,8 @@ from ductile.engine.config import plugin_init
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.gateway import Gateway
 from ductile.errors import ConfigError
+from ductile.model import SubmittedBy
+from ductile.operations.pipelines import PipelineStart
 from ductile.operations.plan.jobs import decide_fate
 from ductile.operations.plan.plan import list_queued_groups, make_plan, read_job_rules
 from ductile.store.jobs import claim, requeue
@@ -115,6 +117,16 @@ def test_plugins_differ_in_program_manifest_limits_and_secrets(site: Site, opene
     assert not any(secret in json.dumps(found) for secret in SECRETS)
 
 
+def test_value_that_is_no_longer_a_secret_is_not_shown(site: Site, opened: Running) -> None:
+    # The key of a token was rotated, and then used as a name.
+    site.settings["tokens"][0]["key"] = "another-key-0123456789"
+    site.settings["service"]["name"] = SECRETS[0]
+    found = changed(site, opened)
+    [row] = [row for row in found["settings"] if row["setting"] == "service.name"]
+    assert row["after"] == "[REDACTED]"
+    assert SECRETS[0] not in json.dumps(found)
+
+
 def test_webhooks_and_tokens_that_open_and_close(site: Site, opened: Running) -> None:
     site.settings["tokens"][0]["key"] = SECRETS[1]
     site.settings["tokens"][1]["scopes"] = ["*"]
@@ -168,9 +180,6 @@ def test_jobs_of_a_pipeline_that_is_changed_are_listed(site: Site, opened: Runni
 
 
 def pipeline_job(running: Running) -> None:
-    from ductile.model import SubmittedBy
-    from ductile.operations.pipelines import PipelineStart
-
     start = PipelineStart(running.gateway, "main", {"b": 1}, SubmittedBy.API)
     running.gateway.ledger.write(start)
 

@@ -136,8 +136,14 @@ def _access_line(row: Mapping[str, Any], noun: str) -> Line:
 
 
 def _setting_line(row: Mapping[str, Any]) -> Line:
-    before, after = output.format_value(row["before"]), output.format_value(row["after"])
-    return f"{row['setting']}: {before} -> {after}", "yellow"
+    return f"{row['setting']}: {_short(row['before'])} -> {_short(row['after'])}", "yellow"
+
+
+def _short(value: Any) -> str:
+    """A list as the number of its items; `--json` has them."""
+    if isinstance(value, list):
+        return output.format_count(len(value), "item")
+    return output.format_value(value)
 
 
 def _job_line(row: Mapping[str, Any]) -> Line:
