@@ -276,6 +276,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/config/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare the files with the configuration in force; 409 with problems.
+         * @description Only the local socket accepts a `directory`, since other callers could probe any file.
+         */
+        get: operations["get_config_plan"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/config/set": {
         parameters: {
             query?: never;
@@ -2298,6 +2318,30 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        /** @description What the files would change if they were put in force. */
+        ConfigPlan: {
+            changed: boolean;
+            changes: {
+                [key: string]: components["schemas"]["ReloadChanges"];
+            };
+            config: string;
+            graph: components["schemas"]["GraphPlan"];
+            jobs: components["schemas"]["QueuedJobsChange"][];
+            made_at: string;
+            plugins: components["schemas"]["PluginPlan"][];
+            refused: {
+                [key: string]: string;
+            };
+            /** @description With an entry, a reload is refused: these settings need a restart. */
+            restart: components["schemas"]["RestartPlan"][];
+            schedules: components["schemas"]["SchedulePlan"][];
+            /** @description Places whose secret differs; never a value. */
+            secrets: string[];
+            settings: components["schemas"]["SettingPlan"][];
+            tokens: components["schemas"]["TokenChange"][];
+            warnings: string[];
+            webhooks: components["schemas"]["EndpointChange"][];
+        };
         /** @description The configuration in force. */
         ConfigView: {
             /** @description By pipeline: its source, its condition and its steps. */
@@ -2498,6 +2542,12 @@ export interface components {
         };
         /** @description A page that shows this document and can call the routes. */
         DocsPage: string;
+        EndpointChange: {
+            /** @enum {string} */
+            change: "opens" | "closes" | "changed";
+            fields: string[];
+            path: string;
+        };
         /** @description An error; some have more keys. */
         Error: {
             /** @description The same for programs; it does not change. */
@@ -2559,9 +2609,25 @@ export interface components {
             slot: string;
             zone: string;
         };
+        /** @description How many fires, and the first of them. */
+        FireList: {
+            count: number;
+            first: components["schemas"]["FireTime"][];
+        };
         /** @description The coming fires. */
         Fires: {
             fires: components["schemas"]["Fire"][];
+        };
+        FireTime: {
+            fires_at: string;
+            local: string;
+        };
+        /** @description Where events go, as edges such as `feed --item.new--> store`. */
+        GraphPlan: {
+            edges_added: string[];
+            edges_removed: string[];
+            pipelines: components["schemas"]["NamedChange"][];
+            steps: components["schemas"]["NamedChange"][];
         };
         /** @description The health of the gateway; unknown callers see the status alone. */
         Health: {
@@ -2862,6 +2928,12 @@ export interface components {
         };
         /** @description Samples in the Prometheus text format. */
         MetricsText: string;
+        NamedChange: {
+            /** @enum {string} */
+            change: "added" | "removed" | "changed";
+            fields: string[];
+            name: string;
+        };
         NewPluginBody: {
             /**
              * @description Return what would be done; change nothing.
@@ -3299,6 +3371,13 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        PluginPlan: {
+            after: string;
+            /** @description `loaded`, `disabled`, `absent`, or `refused:` and why. */
+            before: string;
+            differs: string[];
+            plugin: string;
+        };
         /** @description Every plugin. */
         Plugins: {
             plugins: components["schemas"]["Plugin"][];
@@ -3407,6 +3486,19 @@ export interface components {
             plugin: string;
             /** @enum {string} */
             status: "queued" | "running";
+        };
+        /** @description Queued jobs that the change concerns, by plugin, command and step. */
+        QueuedJobsChange: {
+            command: string;
+            /** @enum {string} */
+            effect: "held" | "ended" | "fails" | "released" | "routed differently";
+            example: string;
+            jobs: number;
+            pipeline: string | null;
+            plugin: string;
+            reason: string;
+            step: string | null;
+            waiting: boolean;
         };
         RedeliveryBody: {
             /**
@@ -3537,6 +3629,12 @@ export interface components {
             payload?: unknown;
             /** @description Replay the job of this step instead. */
             step?: string;
+        };
+        RestartPlan: {
+            after: unknown;
+            before: unknown;
+            message: string;
+            setting: string;
         };
         /** @description A pause was ended; with `dry_run`, it would be. */
         Resumed: {
@@ -3682,6 +3780,22 @@ export interface components {
             plugin: string;
             schedule: string;
         };
+        /** @description A schedule that differs, and its fires of the next 7 days that appear and disappear. */
+        SchedulePlan: {
+            after: string | null;
+            appear: components["schemas"]["FireList"];
+            before: string | null;
+            /** @enum {string} */
+            change: "added" | "removed" | "changed";
+            /** @description Earlier than 7 days if the schedule fires more than 2000 times in them. */
+            compared_until: string;
+            disappear: components["schemas"]["FireList"];
+            /** @description False if the ends of jobs move the fires: `every` counts from there. */
+            exact: boolean;
+            fields: string[];
+            paused: boolean;
+            schedule: string;
+        };
         /** @description Every schedule, and the reminders of agents. */
         Schedules: {
             reminders: components["schemas"]["ReminderSummary"][];
@@ -3706,6 +3820,11 @@ export interface components {
             file: string;
             path: string;
             warnings: string[];
+        };
+        SettingPlan: {
+            after: unknown;
+            before: unknown;
+            setting: string;
         };
         /** @description Exactly one of `duration` and `until` is required. */
         SilenceBody: {
@@ -3833,6 +3952,14 @@ export interface components {
         TokenBudget: {
             retries: components["schemas"]["Spending"];
             runs: components["schemas"]["Spending"];
+        };
+        TokenChange: {
+            /** @enum {string} */
+            change: "opens" | "closes" | "changed";
+            fields: string[];
+            scopes_after: string[] | null;
+            scopes_before: string[] | null;
+            token: string;
         };
         /** @description The token is changed; with `dry_run`, it would be. */
         TokenChanged: {
@@ -5488,6 +5615,92 @@ export interface operations {
             };
             /** @description The token lacks the scope, or the request is from a page of another origin. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_config_plan: {
+        parameters: {
+            query?: {
+                /** @description Another directory with a configuration; on the local socket only. */
+                directory?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What the files would change if they were put in force. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigPlan"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
