@@ -67,6 +67,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "config get": ("plugin:hello.schedules[0].cron",),
     "config init": ("{root}/fresh",),
     "config lock": (),
+    "config plan": (),
     "config schema": (),
     "config set": ("service.log_level", "debug"),
     "config show": ("plugin:hello",),
@@ -161,6 +162,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 NOW = to_text(SystemClock().now())
 NEED_A_GATEWAY = {
+    "config plan",
     "reload",
     "system reload",
     "system stop",
