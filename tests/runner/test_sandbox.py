@@ -362,3 +362,14 @@ def test_a_sandboxed_job_is_ended_with_all_that_it_started(box, plugins):
     outcome = box.shell("(trap '' TERM; setsid sleep 1000) & echo started")
     assert outcome.stdout == b"started\n"
     assert plugins.alive() == []
+
+
+@needs_kernel
+def test_a_job_without_a_state_directory_has_a_temporary_one_too(box, tmp_path):
+    outcome = box.shell(
+        "echo hi > $TMPDIR/note; echo $TMPDIR", temporary=str(tmp_path / "no" / "t")
+    )
+    made = Path(outcome.stdout.decode().strip())
+    assert outcome.stderr == b""
+    assert not made.exists()
+    assert not (tmp_path / "no").exists()

@@ -9,9 +9,14 @@ _MAX_REMOVED = 10_000
 
 
 def make_directory(parent: str) -> str:
-    """A new directory in `parent`, which is created if only it is missing."""
-    with contextlib.suppress(FileExistsError):
+    """A new directory in `parent`, which is created if only it is missing; without a state
+    directory, as in a test of a plugin, in the system's directory for such files."""
+    try:
         os.mkdir(parent, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        parent = os.environ.get("TMPDIR", "/tmp")
     path = os.path.join(parent, os.urandom(12).hex())
     os.mkdir(path, 0o700)
     return path

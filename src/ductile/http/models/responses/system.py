@@ -91,6 +91,26 @@ class PluginStartModel(ResponseModel):
     slots: int
 
 
+class PluginSandboxModel(ResponseModel):
+    """What the processes of a plugin may touch."""
+
+    level: Literal["best_effort", "enforce"]
+    held: list[str]
+    """What the kernel holds: files, network, sockets, processes, signals."""
+    not_held: dict[str, str]
+    """What it does not hold, and why."""
+    read: list[str]
+    """Besides the plugin's directory, its interpreter and the system's libraries."""
+    write: list[str]
+    """Besides the workspace and a private temporary directory."""
+    network: str | list[int]
+    """`none`, `all`, or TCP ports."""
+    memory: int | None
+    processes: int | None
+    cpu_time: float | None
+    file_size: int | None
+
+
 class PluginModel(ResponseModel):
     """A plugin that was found or configured."""
 
@@ -112,6 +132,8 @@ class PluginModel(ResponseModel):
     """The directory of the virtual environment that it runs in."""
     start: PluginStartModel | None = OMITTED
     """Null if each job starts an interpreter or a program of its own."""
+    sandbox: PluginSandboxModel | None = OMITTED
+    """Null if it has none."""
     description: str = OMITTED
 
 
@@ -151,6 +173,8 @@ class PluginDetailModel(ResponseModel):
     """The directory of the virtual environment that it runs in."""
     start: PluginStartModel | None = OMITTED
     """Null if each job starts an interpreter or a program of its own."""
+    sandbox: PluginSandboxModel | None = OMITTED
+    """Null if it has none."""
     description: str = OMITTED
 
 
