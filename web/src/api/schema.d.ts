@@ -3325,6 +3325,8 @@ export interface components {
             protocol?: number;
             /** @description Why it is not ready, its pause, or which of its circuit breakers are not closed. */
             reason: string | null;
+            /** @description Null if it has none. */
+            sandbox?: components["schemas"]["PluginSandbox"] | null;
             /** @description Null if each job starts an interpreter or a program of its own. */
             start?: components["schemas"]["PluginStart"] | null;
             /** @enum {string} */
@@ -3356,6 +3358,8 @@ export interface components {
             paused: components["schemas"]["Pause"] | null;
             protocol?: number;
             reason: string | null;
+            /** @description Null if it has none. */
+            sandbox?: components["schemas"]["PluginSandbox"] | null;
             /** @description Null if each job starts an interpreter or a program of its own. */
             start?: components["schemas"]["PluginStart"] | null;
             state: string;
@@ -3381,6 +3385,27 @@ export interface components {
         /** @description Every plugin. */
         Plugins: {
             plugins: components["schemas"]["Plugin"][];
+        };
+        /** @description What the processes of a plugin may touch. */
+        PluginSandbox: {
+            cpu_time: number | null;
+            file_size: number | null;
+            /** @description What the kernel holds: files, network, sockets, processes, signals. */
+            held: string[];
+            /** @enum {string} */
+            level: "best_effort" | "enforce";
+            memory: number | null;
+            /** @description `none`, `all`, or TCP ports. */
+            network: string | number[];
+            /** @description What it does not hold, and why. */
+            not_held: {
+                [key: string]: string;
+            };
+            processes: number | null;
+            /** @description Besides the plugin's directory, its interpreter and the system's libraries. */
+            read: string[];
+            /** @description Besides the workspace and a private temporary directory. */
+            write: string[];
         };
         /** @description How the jobs of a plugin are started that is to be started warm. */
         PluginStart: {
@@ -3443,6 +3468,8 @@ export interface components {
             protocol?: number;
             /** @description Why it is not ready, its pause, or which of its circuit breakers are not closed. */
             reason: string | null;
+            /** @description Null if it has none. */
+            sandbox?: components["schemas"]["PluginSandbox"] | null;
             /** @description Null if each job starts an interpreter or a program of its own. */
             start?: components["schemas"]["PluginStart"] | null;
             /** @enum {string} */
