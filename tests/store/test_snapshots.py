@@ -43,6 +43,22 @@ def pruned(ledger: Ledger, clock: FakeClock) -> None:
         ledger.write(batch)
 
 
+def test_snapshots_are_listed_by_the_time_they_were_last_in_force(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for id, config_hash in (("a", "h1"), ("b", "h2"), ("c", "h1")):
+        record(ledger, clock, id, config_hash)
+        clock.advance(60)
+    rows = ledger.read(lambda tx: snapshots.list_snapshots(tx, 10))
+    assert [row["id"] for row in rows] == ["a", "b"]
+    assert rows[0]["created_at"] < rows[1]["created_at"] < rows[0]["adopted_at"]
+    found = ledger.read(lambda tx: snapshots.find_snapshot(tx, "b"))
+    assert found == snapshots.Snapshot(
+        "b", {"service": {"name": "b"}}, [{"purpose": "x", "fingerprint": "y"}]
+    )
+    assert ledger.read(lambda tx: snapshots.find_snapshot(tx, "c")) is None
+
+
 def test_same_configuration_is_stored_once(ledger: Ledger, clock: FakeClock) -> None:
     assert record(ledger, clock, "a", "h1") == "a"
     assert record(ledger, clock, "b", "h1") == "a"

@@ -359,6 +359,8 @@ _DISCOVERY = (
 
 _AUTHORING = (
     _get("/config/check", "system:ro", authoring.check_config, "ConfigCheck"),
+    _get("/config/history", "system:ro", authoring.list_history, "Snapshots", query="HistoryQuery"),
+    _get("/config/diff", "system:ro", authoring.diff_config, "ConfigDiff", query="DiffQuery"),
     _get("/config/plan", "system:ro", authoring.plan_config, "ConfigPlan", query="PlanQuery"),
     _post(
         "/config/set",

@@ -164,6 +164,8 @@ def use_nodes(api: ApiHarness) -> None:
 def use_authoring(api: ApiHarness) -> None:
     get(api, "/config/check")
     get(api, "/config/plan")
+    newest = get(api, "/config/history").json["snapshots"][0]["id"]
+    get(api, f"/config/diff?from={newest}&to={newest}")
     get(api, "/plugins/echo/validate")
     setting = {"path": "service.name", "value": "renamed", **DRY_RUN}
     assert api.ask("POST", "/config/set", setting).status == 200

@@ -144,6 +144,17 @@ class StatusQuery(RequestModel):
     )
 
 
+class HistoryQuery(RequestModel):
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+
+
+class DiffQuery(RequestModel):
+    from_: Text = Field(
+        None, alias="from", description="The snapshot to compare with; default: the one before."
+    )
+    to: Text = Field(None, description="The snapshot to compare; default: the newest.")
+
+
 class PlanQuery(RequestModel):
     directory: Text = Field(
         None, description="Another directory with a configuration; on the local socket only."

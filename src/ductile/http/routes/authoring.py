@@ -16,12 +16,12 @@ from ductile.errors import ConfigError, Refused, UsageError
 from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.lease import charge
-from ductile.http.responses import JsonResponse, services_of, write_ledger
+from ductile.http.responses import JsonResponse, read_ledger, services_of, write_ledger
 from ductile.store.access.tokens import Spending
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import NewPluginBody, PluginTestBody, SettingBody
-    from ductile.http.models.queries import PlanQuery
+    from ductile.http.models.queries import DiffQuery, HistoryQuery, PlanQuery
 
 
 async def check_config(request: Request) -> Response:
@@ -57,6 +57,26 @@ async def plan_config(request: Request, query: PlanQuery) -> Response:
     directory = Path(query.directory) if query.directory is not None else None
     context = app_context_of(request)
     return JsonResponse(await context.run_blocking(make_plan, context.services, directory))
+
+
+async def list_history(request: Request, query: HistoryQuery) -> Response:
+    """`GET /config/history`: List the configurations that were in force, newest first."""
+    from ductile.store import snapshots
+
+    services = services_of(request)
+    rows = await read_ledger(services, lambda tx: snapshots.list_snapshots(tx, query.limit))
+    return JsonResponse({"snapshots": rows})
+
+
+async def diff_config(request: Request, query: DiffQuery) -> Response:
+    """`GET /config/diff`: Compare two configurations that were in force; 404 if one is unknown."""
+    from ductile.operations.plan.history import diff_snapshots
+
+    services = services_of(request)
+    redactor = services.compiled.redactor
+    return JsonResponse(
+        await read_ledger(services, lambda tx: diff_snapshots(tx, query.from_, query.to, redactor))
+    )
 
 
 async def set_setting(request: Request, body: SettingBody) -> Response:

@@ -27,3 +27,11 @@ INSERT INTO config_snapshots (id, config_hash, config, secret_fingerprints, crea
 VALUES (:id, :config_hash, :config, :secret_fingerprints, :now, :now)
 ON CONFLICT (config_hash) DO UPDATE SET adopted_at = excluded.adopted_at
 RETURNING id;
+
+-- name: snapshot_history
+-- A configuration that returned is listed once, where it was put in force last.
+SELECT id, config_hash, created_at, adopted_at FROM config_snapshots
+ORDER BY adopted_at DESC, id DESC LIMIT :limit;
+
+-- name: snapshot
+SELECT id, config, secret_fingerprints FROM config_snapshots WHERE id = :id;

@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.command import CommandContext, Noun, compile_config
 from ductile.cli.commands.config.edit import get, set_
+from ductile.cli.commands.config.history import diff, history
 from ductile.cli.commands.config.plan import plan
 from ductile.cli.display import print_config_value
 from ductile.cli.options import SETTING
@@ -22,6 +23,8 @@ config = Noun("config", "Create, check, plan, edit and seal the configuration.")
 config.add_command(get)
 config.add_command(set_)
 config.add_command(plan)
+config.add_command(history)
+config.add_command(diff)
 
 
 @config.write("init")

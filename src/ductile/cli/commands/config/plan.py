@@ -58,7 +58,7 @@ def show_plan(document: Mapping[str, Any]) -> None:
     _print_group("webhooks", [_access_line(row, "path") for row in document["webhooks"]])
     _print_group("tokens", [_access_line(row, "token") for row in document["tokens"]])
     _print_group("secrets", [(f"changed  {path}", "yellow") for path in document["secrets"]])
-    _print_group("settings", [_setting_line(row) for row in document["settings"]])
+    _print_group("settings", [format_setting(row) for row in document["settings"]])
     _print_group("queued jobs", [_job_line(row) for row in document["jobs"]])
 
 
@@ -135,7 +135,7 @@ def _access_line(row: Mapping[str, Any], noun: str) -> Line:
     return text, _colour(row["change"])
 
 
-def _setting_line(row: Mapping[str, Any]) -> Line:
+def format_setting(row: Mapping[str, Any]) -> Line:
     return f"{row['setting']}: {_short(row['before'])} -> {_short(row['after'])}", "yellow"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, RootModel
+from pydantic import ConfigDict, Field, RootModel
 
 from ductile.core.delivery.retry_policy import DeliveryStatus
 from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
@@ -411,6 +411,31 @@ class ConfigPlanModel(ResponseModel):
     warnings: list[str]
     refused: dict[str, str]
     changes: dict[str, ReloadChangesModel]
+
+
+class SnapshotModel(ResponseModel):
+    """A configuration that was in force."""
+
+    id: str
+    config_hash: str
+    created_at: str
+    """When it was put in force first."""
+    adopted_at: str
+    """When it was put in force last."""
+
+
+class SnapshotsModel(ResponseModel):
+    snapshots: list[SnapshotModel]
+
+
+class ConfigDiffModel(ResponseModel):
+    """What differs between two configurations that were in force, redacted."""
+
+    from_: str = Field(alias="from")
+    to: str
+    settings: list[SettingPlanModel]
+    secrets: list[str]
+    """Places whose secret differs; never a value."""
 
 
 class SettingChangedModel(ResponseModel):

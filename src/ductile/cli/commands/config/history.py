@@ -1,0 +1,60 @@
+"""`ductile config history` and `diff`: the configurations that were in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ductile.cli import output
+from ductile.cli.command import CommandContext, read
+from ductile.cli.commands.config.plan import format_setting
+
+
+@read("history")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, help="Maximum number of rows.")
+def history(context: CommandContext, limit: int) -> None:
+    """List the configurations that were in force, newest first."""
+    with context.target.open_reader() as api:
+        found = api.get("/config/history", limit=limit)
+    context.show(found, _show_history)
+
+
+def _show_history(document: Mapping[str, Any]) -> None:
+    output.print_table(
+        ("snapshot", "first in force", "last put in force"),
+        (
+            (
+                row["id"],
+                output.format_time(row["created_at"]),
+                output.format_time(row["adopted_at"]),
+            )
+            for row in document["snapshots"]
+        ),
+        empty="no configuration was in force yet",
+    )
+
+
+@read("diff")
+@click.argument("older", metavar="[FROM]", required=False)
+@click.argument("newer", metavar="[TO]", required=False)
+def diff(context: CommandContext, older: str | None, newer: str | None) -> None:
+    """Compare two configurations that were in force.
+
+    FROM and TO are snapshots of `ductile config history`. Without them the last two are compared.
+    """
+    query = {"from": older, "to": newer}
+    with context.target.open_reader() as api:
+        found = api.get("/config/diff", **{name: id for name, id in query.items() if id})
+    context.show(found, _show_diff)
+
+
+def _show_diff(document: Mapping[str, Any]) -> None:
+    for row in document["settings"]:
+        text, colour = format_setting(row)
+        output.print_line(text, fg=colour)
+    for path in document["secrets"]:
+        output.print_line(f"secret changed: {path}", fg="yellow")
+    if not document["settings"] and not document["secrets"]:
+        output.print_line("no difference")
