@@ -276,6 +276,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/config/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Compare two configurations that were in force; 404 if one is unknown. */
+        get: operations["get_config_diff"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/config/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the configurations that were in force, newest first. */
+        get: operations["get_config_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/config/plan": {
         parameters: {
             query?: never;
@@ -2318,6 +2352,14 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        /** @description What differs between two configurations that were in force, redacted. */
+        ConfigDiff: {
+            from: string;
+            /** @description Places whose secret differs; never a value. */
+            secrets: string[];
+            settings: components["schemas"]["SettingPlan"][];
+            to: string;
+        };
         /** @description What the files would change if they were put in force. */
         ConfigPlan: {
             changed: boolean;
@@ -3883,6 +3925,18 @@ export interface components {
         /** @description Commands and pipelines. */
         Skills: {
             skills: components["schemas"]["Skill"][];
+        };
+        /** @description A configuration that was in force. */
+        Snapshot: {
+            /** @description When it was put in force last. */
+            adopted_at: string;
+            config_hash: string;
+            /** @description When it was put in force first. */
+            created_at: string;
+            id: string;
+        };
+        Snapshots: {
+            snapshots: components["schemas"]["Snapshot"][];
         };
         /** @description A limit of a budget; null is no limit. */
         Spending: {
@@ -5620,6 +5674,170 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ConfigCheck"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_config_diff: {
+        parameters: {
+            query?: {
+                /** @description The snapshot to compare with; default: the one before. */
+                from?: string;
+                /** @description The snapshot to compare; default: the newest. */
+                to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What differs between two configurations that were in force, redacted. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigDiff"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_config_history: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of rows. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Snapshots"];
                 };
             };
             /** @description Malformed; the error names what is wrong. */
