@@ -439,7 +439,7 @@ def test_secrets_are_not_revealed(site: BundledSite, providers: Providers, tmp_p
         running.run("notify", "poll")
         text = ledger_text(running) + json.dumps(get_state(running)) + log.read_text()
     assert ended == ["dead", "failed", "succeeded"]
-    assert log.read_text().count("run.py") == 4
+    assert "run.py" in log.read_text()
     assert [name for name, secret in SECRETS.items() if secret in text] == []
 
 

@@ -7,11 +7,12 @@ import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING
 
 from ductile.runner import isolation, protocol, reaper
 from ductile.runner.started_flags import NO_ENTRY, STARTED, StartedFlags
 
+TYPE_CHECKING = False
+"""As in `typing`, whose import would take longer than all others of a slot."""
 if TYPE_CHECKING:
     from ductile.runner.sandbox.restrict import Restrictions
 

@@ -110,7 +110,10 @@ def test_open_breaker_is_shown_and_logged(
             lambda path=path: [row for row in served.get(path).json["plugins"] if row["breakers"]]
         )
         assert (row["name"], row["state"]) == ("bad", "ready")
-        assert row["reason"] == "the breaker of poll is open: 2 failures in a row"
+        opened, probe, error, *_ = row["reason"].split("; ")
+        assert opened == "the breaker of poll is open: 2 failures in a row"
+        assert probe.startswith("next probe at ")
+        assert error == "last error: exit code 78"
         [breaker] = row["breakers"]
         assert (breaker["command"], breaker["state"]) == ("poll", "open")
     assert served.get("/plugin/bad").json["breakers"] == [breaker]
