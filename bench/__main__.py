@@ -16,6 +16,7 @@ NAMES = (
     "throughput",
     "latency",
     "warm",
+    "sandbox",
     "claim",
     "blocked_keys",
     "job_lists",
