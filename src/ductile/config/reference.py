@@ -20,6 +20,7 @@ TITLES = {
     "plugins.<name>.concurrency": "ConcurrencySettings",
     "plugins.<name>.rate": "RateSettings",
     "plugins.<name>.runtime": "RuntimeSettings",
+    "plugins.<name>.sandbox": "SandboxSettings",
     "plugins.<name>.schedules[]": "ScheduleSettings",
     "routes[]": "RouteSettings",
     "pipelines[]": "PipelineSettings",
