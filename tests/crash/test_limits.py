@@ -147,7 +147,6 @@ def test_limit_holds_over_kills_cancels_retries_and_reloads(
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(2, 7))
 def test_limit_holds_for_a_long_time(start: Callable[[int], LimitedNodes], seed: int) -> None:
     live(start(seed), 300)

@@ -23,12 +23,20 @@ class Disk:
         self._connections = connections
 
     def limit(self, running: Running, spare: int) -> None:
-        writer = self._connections[0]
+        # The first that is still open is the writer of the gateway's ledger.
+        writer = next(filter(_is_open, self._connections))
 
         def work(_tx: Any) -> None:
             writer.pragma("max_page_count", int(str(writer.pragma("page_count"))) + spare)
 
         running.gateway.ledger.write(work)
+
+
+def _is_open(connection: apsw.Connection) -> bool:
+    try:
+        return bool(connection.pragma("page_count"))
+    except apsw.ConnectionClosedError:
+        return False
 
 
 @pytest.fixture

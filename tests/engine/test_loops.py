@@ -181,8 +181,10 @@ def put_job(ledger: SqliteLedger, clock: FakeClock, id: str, due: float | None =
 
 def test_due_retries_become_ready_and_wake_a_worker(ledger: SqliteLedger, clock: FakeClock) -> None:
     work_signal = WorkSignal(4)
+    ledger.listen(lambda effects: work_signal.notify(effects.ready) if effects.ready else None)
     retries = RetryPromoter(ledger, work_signal)
     put_job(ledger, clock, "a", due=30)
+    work_signal.take(4)
     assert retries.tick(clock.now()) == POLL_SECONDS
     assert work_signal.take(1) == 0
     clock.advance(30)

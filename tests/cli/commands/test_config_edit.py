@@ -203,7 +203,13 @@ class TestSeal:
         assert read(sealed, ".checksums") == before
 
 
-ROUTE = {"from": "hello", "event_type": "said", "to": "hello", "debounce": None}
+ROUTE = {
+    "from": "hello",
+    "event_type": "said",
+    "to": "hello",
+    "priority": "0s",
+    "debounce": None,
+}
 
 
 class TestShow:

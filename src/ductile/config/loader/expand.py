@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.loader.interpolate import Expansion, Variables, warn_of_lookalike
 from ductile.config.loader.nodes import Location, MappingNode, Node, ScalarNode, SequenceNode
 from ductile.config.loader.secret_sources import SecretSources, is_secret_source
