@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from ductile.config import create_seal, load
+from ductile.config import load
 from ductile.engine.gateway import Gateway
 from ductile.http.models import queries
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer
 from ductile.http.server.run import open_listeners
+from ductile.operations.config.seal import measure_files
 from tests.http.contract import check_response
 from tests.waiting import WAIT_LIMIT
 
@@ -151,7 +152,7 @@ def running_api(
 ) -> Iterator[ApiHarness]:
     """Run a gateway; without `working` its jobs stay queued.
 
-    `files` replace the default files; with `seal` all files are sealed.
+    `files` replace the default files; with `seal` all files and plugins are sealed.
     """
     # The path of a socket has at most 107 bytes; pytest's directories are too long.
     root = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
@@ -161,7 +162,8 @@ def running_api(
     for name, text in (files or {}).items():
         write(root, name, text)
     if seal:
-        create_seal(root / "config.yaml").write(datetime.now(UTC))
+        found = measure_files(root / "config.yaml", environ or {})
+        found.seal.write(datetime.now(UTC))
     try:
         with boot(root, working=working, environ=environ) as api:
             yield api

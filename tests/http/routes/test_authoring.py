@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.http.harness import CONFIG, running_api
+from tests.http.harness import CONFIG, ECHO, MANIFEST, plugin, running_api
 
 
 def test_setting_is_previewed_written_and_applied_by_a_reload() -> None:
@@ -64,3 +64,31 @@ def test_plugin_is_created_validated_and_tested_before_it_is_loaded() -> None:
         assert api.ask("GET", "/jobs").json["jobs"] == []
         missing = api.ask("GET", "/plugins/fres/validate")
         assert (missing.status, "did you mean 'fresh'" in missing.json["error"]) == (404, True)
+
+
+def test_changed_plugin_is_not_tested_under_a_strict_seal() -> None:
+    strict = CONFIG.replace("service: {", "service: {strict_mode: true, ")
+    with running_api(strict, working=False, seal=True) as api:
+        assert api.ask("POST", "/plugins/echo/test/peek", {}).status == 200
+        mark = api.root / "ran"
+        api.write("plugins/echo/run.sh", ECHO.replace("cat", f"touch {mark}; cat"), 0o700)
+        refused = api.ask("POST", "/plugins/echo/test/peek", {})
+        assert (refused.status, refused.slug) == (409, "refused")
+        assert "has changed since it was sealed" in refused.json["error"]
+        assert not mark.exists()
+
+
+def test_read_token_tests_no_command_that_the_files_declare_as_write() -> None:
+    with running_api(working=False) as api:
+        made = api.ask("POST", "/tokens", {"name": "ro", "scopes": ["plugin:ro"]})
+        mark = api.root / "ran"
+        script = ECHO.replace("cat", f"touch {mark}; cat")
+        plugin(api.root, "fresh", script)
+        # The loaded manifest says that `peek` reads, and the files that it writes.
+        plugin(api.root, "echo", script, MANIFEST.replace("type: read", "type: write"))
+        for path in ("fresh/test/poll", "echo/test/peek"):
+            refused = api.ask("POST", f"/plugins/{path}", {}, token=made.json["token"])
+            assert (refused.status, refused.slug) == (403, "forbidden"), path
+        assert not mark.exists()
+        read = api.ask("POST", "/plugins/fresh/test/peek", {}, token=made.json["token"])
+        assert (read.status, mark.exists()) == (200, True)

@@ -165,3 +165,22 @@ def test_concurrent_spenders_never_exceed_the_budget(ledger: Ledger, clock: Fake
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(try_once, range(40))) == 20
+
+
+@pytest.mark.parametrize("waited", [0, 30])
+def test_rotation_does_not_extend_or_revive_the_old_secret(
+    ledger: Ledger, clock: FakeClock, waited: float
+) -> None:
+    old_end = clock.now() + timedelta(seconds=30)
+    make(ledger, clock.now(), end=old_end)
+    clock.advance(waited)
+    now = clock.now()
+    new_end = now + timedelta(days=1)
+    ledger.write(
+        lambda tx: tokens.rotate_token(
+            tx, "a", hash="h2", expires_at=new_end, now=now, old_until=now + timedelta(hours=1)
+        )
+    )
+    found = {t.hash: t.expires_at for t in ledger.read(lambda tx: tokens.list_valid(tx, now))}
+    old = {} if waited else {"h1": to_text(old_end)}
+    assert found == {"h2": to_text(new_end), **old}

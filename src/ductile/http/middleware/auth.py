@@ -22,6 +22,7 @@ from ductile.http.middleware.caller import address_of
 from ductile.http.middleware.context import AppContext
 from ductile.http.responses import JsonResponse, refusal_response
 from ductile.plugins.manifest import CommandType
+from ductile.plugins.registry import Registry
 
 if TYPE_CHECKING:
     from ductile.http.endpoint import Endpoint
@@ -212,11 +213,16 @@ class AccessControl:
         elif not scopes.allows(granted, required):
             raise MissingScope(f"this token does not have the scope {required}", scope=required)
 
-    def authorize_command(self, scope: AsgiScope, plugin: str, command: str) -> None:
-        """Raise as `authorize` does, unless the caller may run the command of this plugin."""
+    def authorize_command(
+        self, scope: AsgiScope, plugin: str, command: str, registry: Registry | None = None
+    ) -> None:
+        """Raise as `authorize` does, unless the caller may run the command of this plugin.
+
+        The plugins in force decide what the command is, or those of another `registry`.
+        """
         if self.local:
             return
-        reads = self._is_read_command(plugin, command)
+        reads = _is_read_command(registry or self._services.compiled.registry, plugin, command)
         if not scopes.allows_command(self.require_principal(scope).scopes, plugin, reads=reads):
             required = f"plugin:{'ro' if reads else 'rw'}"
             raise MissingScope(f"this token does not have the scope {required}", scope=required)
@@ -243,11 +249,12 @@ class AccessControl:
         settings = self._services.compiled.settings
         return endpoint.is_public is not None and endpoint.is_public(settings)
 
-    def _is_read_command(self, plugin: str, command: str) -> bool:
-        """Return whether the command changes nothing; an unknown command changes nothing."""
-        loaded = self._services.compiled.registry.plugins.get(plugin)
-        found = loaded.command(command) if loaded else None
-        return found is None or found.type is CommandType.READ
+
+def _is_read_command(registry: Registry, plugin: str, command: str) -> bool:
+    """Return whether the command changes nothing; a command that is not in the registry cannot."""
+    loaded = registry.plugins.get(plugin)
+    found = loaded.command(command) if loaded else None
+    return found is None or found.type is CommandType.READ
 
 
 class AuthMiddleware:

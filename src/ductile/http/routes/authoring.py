@@ -5,6 +5,7 @@ The operations are loaded at their first use: a gateway needs them for nothing e
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,7 @@ async def test_plugin(request: Request, body: PluginTestBody) -> Response:
             authoring.test_plugin,
             services.compiled,
             wanted,
+            authorize=partial(access_of(request).authorize_command, request.scope, plugin, command),
             environ=services.environ,
             now=services.clock.now(),
             entropy=services.entropy,

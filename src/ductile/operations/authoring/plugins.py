@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -98,18 +98,22 @@ def test_plugin(
     compiled: CompiledConfig,
     wanted: trial.PluginTest,
     *,
+    authorize: Callable[[Registry], None],
     environ: Mapping[str, str],
     now: datetime,
     entropy: Entropy,
 ) -> dict[str, Any]:
-    """Run a plugin of the plugin roots once, as its files are now; nothing is recorded."""
-    fresh = build(
-        trial.with_plugin(compiled.loaded, wanted.plugin, None), boot_marker="", environ=environ
-    )
+    """Run a plugin of the plugin roots once, as its files are now; nothing is recorded.
+
+    The seal in force holds for it. `authorize` raises unless the caller may run the command as
+    the files declare it, which may be another kind of command than the loaded one.
+    """
+    fresh = build(compiled.loaded, boot_marker="", environ=environ)
     if wanted.plugin not in fresh.registry.plugins:
         refusal = fresh.registry.refusal(wanted.plugin)
         if refusal is not None:
             raise Refused(f"plugin {wanted.plugin} is refused: {refusal.reason}")
         hint = did_you_mean(wanted.plugin, fresh.registry.plugins)
         raise NotFound(f"there is no plugin {wanted.plugin!r}{hint}", plugin=wanted.plugin)
+    authorize(fresh.registry)
     return trial.run(fresh, wanted, now, entropy)

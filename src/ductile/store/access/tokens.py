@@ -144,16 +144,21 @@ def rotate_token(
 ) -> dict[str, Any]:
     """Replace the secret; without `expires_at` the expiry stays as it was.
 
-    The old secret is valid until `old_until`, or void at once.
+    The old secret is valid until `old_until`, or void at once. A new expiry is for the new secret:
+    the old one ends no later than it would have without a rotation.
     """
     token = check_rotatable(tx, which, expires_at, now)
-    end = token["expires_at"] if expires_at is None else to_text(expires_at)
+    old_end = token["expires_at"]
+    end = old_end if expires_at is None else to_text(expires_at)
+    previous_until = None if old_until is None else to_text(old_until)
+    if previous_until is not None and old_end is not None:
+        previous_until = min(previous_until, old_end)
     rotated = tx.run(
         "rotate_token",
         id=token["id"],
         hash=hash,
         expires_at=end,
-        previous_until=None if old_until is None else to_text(old_until),
+        previous_until=previous_until,
         now=to_text(now),
     )
     if not rotated:
