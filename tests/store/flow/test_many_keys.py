@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from ductile.clock import to_text
 from ductile.core.flow.limits import NO_LIMITS, Concurrency, OnFull, PluginLimits
+from ductile.core.flow.pauses import NO_PAUSES
 from ductile.core.flow.rates import Rate
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
 from ductile.store.flow import limit_keys, set_aside
+from ductile.store.flow.gate import Gate
 from ductile.store.flow.set_aside import MOST_RELEASED
 from ductile.store.jobs.cancel_requests import REQUESTED
 from ductile.store.jobs.claim import claim
@@ -39,6 +42,16 @@ class ManyKeys(LimitedQueue):
         aside, place = ("2", "i") if has_places else ("0", "NULL")
         sql = JOBS.format(**values, limit_key=limit_key, set_aside=aside, place=place)
         execute(self.ledger, sql)
+
+    def fill_keys(self, pipeline: str) -> None:
+        """As `fill`, and set all jobs aside that nothing holds any more."""
+        self.fill()
+        execute(self.ledger, f"UPDATE job_queue SET set_aside = 1, pipeline = {pipeline}")
+        execute(
+            self.ledger,
+            "INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)"
+            " SELECT plugin, limit_key, pipeline, seq FROM job_queue",
+        )
 
     def claim_all_aside(self) -> list[str]:
         """Claim until a claim finds nothing and asks for no further one."""
@@ -77,6 +90,36 @@ def test_jobs_with_a_priority(make: Make) -> None:
     q.fill(has_places=True)
     for number in range(1, 4):
         q.check_cost([f"many-{number}"])
+
+
+def test_keys_of_a_plugin_whose_init_job_is_due(make: Make) -> None:
+    q = make(limited())
+    q.fill_keys("''")
+    policy = replace(q.policy, init_only=frozenset({PLUGIN}))
+    now, seen = q.clock.now(), Statements()
+    assert q.ledger.write(lambda tx: claim(seen.watch(tx), policy, now, 1)) == []
+    assert seen.rows <= MOST_ROWS
+    assert not any(effects.ready for effects in q.effects), "the claim asks for no further one"
+    q.check_cost(["many-1"])
+
+
+def test_keys_of_a_pipeline_that_only_other_nodes_know(make: Make) -> None:
+    q = make(limited())
+    q.fill_keys("'theirs'")
+    execute(q.ledger, f"UPDATE job_queue SET pipeline = '' WHERE id = 'many-{KEYS}'")
+    execute(q.ledger, f"UPDATE set_aside_keys SET pipeline = '' WHERE limit_key = 'key-{KEYS}'")
+    pauses, now = replace(NO_PAUSES, unknown=frozenset({"theirs"})), q.clock.now()
+
+    def find(tx: Tx) -> str | None:
+        gate = Gate(tx, PLUGIN, q.limits, now, has_closed=False)
+        conditions = q.policy.first_ready_values(PLUGIN, pauses)
+        found = limit_keys.find_startable(
+            tx, gate, conditions, pauses, q.tx_config, has_set_aside=True
+        )
+        return found.id if found else None
+
+    assert q.ledger.write(find) == f"many-{KEYS}"
+    assert not any(effects.ready for effects in q.effects), "the claim asks for no further one"
 
 
 def test_keys_that_a_rate_holds(make: Make) -> None:

@@ -14,9 +14,9 @@ from ductile.clock import to_text
 from ductile.core.flow.limits import PluginLimits
 from ductile.core.flow.pauses import Pause, PauseKind
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.queries import load_queries
+from ductile.store.engines.queries import NEVER, load_queries
 from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.flow import pauses
+from ductile.store.flow import pauses, set_aside
 from ductile.store.jobs.claim import ClaimedJob, claim
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
@@ -114,6 +114,29 @@ def test_pause_that_has_reached_its_end_releases_the_jobs_before_it_is_removed(m
     assert q.take_ids(4) == []
     q.clock.advance(60)
     assert q.take_ids(4) == ["held-1", "held-2", "held-3"]
+
+
+def test_row_that_a_claim_holds_after_the_pause_has_ended_is_released(make: Make) -> None:
+    q = make(limited())
+    held = q.put_in("nightly")
+    q.pause("nightly")
+    assert q.take_ids(1) == []
+    # On PostgreSQL the claim may have read the pause before its end, and commit afterwards.
+    execute(q.ledger, "DELETE FROM pauses")
+    latest = q.clock.now() + set_aside.LONGEST_HOLD
+    assert [e.opens_at for e in q.effects if e.opens_at] == [latest], "nothing else wakes a claim"
+    q.clock.advance(set_aside.LONGEST_HOLD.total_seconds())
+    assert q.take_ids(1) == [held]
+
+
+def test_row_that_was_held_for_ever_is_released(make: Make) -> None:
+    q = make(limited())
+    held = q.put_in("nightly")
+    q.pause("nightly")
+    assert q.take_ids(1) == []
+    execute(q.ledger, "DELETE FROM pauses")
+    execute(q.ledger, f"UPDATE set_aside_keys SET held_until = '{NEVER}'")
+    assert q.take_ids(1) == [held]
 
 
 def test_run_ends_before_a_job_of_a_paused_pipeline(make: Make) -> None:

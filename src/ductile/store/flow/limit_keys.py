@@ -70,10 +70,12 @@ def find_startable(
     search = _Search(tx, gate, conditions, pauses, tx_config)
     search.read_order("first_ready_limit_keys")
     if has_set_aside:
-        overview = set_aside.read_overview(tx, gate, first=BATCHES[0])
+        overview = set_aside.read_overview(tx, gate, pauses.unknown, first=BATCHES[0])
         if overview.has_placed:
             search.read_order("first_placed_limit_keys")
-        search.read_keys(overview)
+        # `init` jobs are never set aside: no key leads to one.
+        if not conditions["init_only"]:
+            search.read_keys(overview)
     return search.best
 
 
@@ -122,7 +124,7 @@ class _Search:
         passed = 0
         for size in BATCHES:
             if rows is None:
-                rows = set_aside.list_first(self._tx, self._gate.plugin, limit=size, passed=passed)
+                rows = self._list_first(limit=size, passed=passed)
             self._gate.read_keys(row.limit_key for row in rows)
             moved = False
             for row in rows:
@@ -136,6 +138,10 @@ class _Search:
             rows = None
         self._tx.effects.ready += 1
 
+    def _list_first(self, *, limit: int, passed: int) -> list[KeyRow]:
+        plugin, unknown = self._gate.plugin, self._pauses.unknown
+        return set_aside.list_first(self._tx, plugin, unknown, limit=limit, passed=passed)
+
     def _read_key(self, row: KeyRow, passed: int) -> tuple[bool, bool]:
         """Consider the first job of a key; returns whether its row stays, and whether it moved."""
         tx, gate = self._tx, self._gate
@@ -144,8 +150,6 @@ class _Search:
         if pause is not None:
             set_aside.hold_until(tx, gate, row, pause.until)
             return False, False
-        if row.pipeline in self._pauses.unknown:
-            return True, False  # Other nodes start its jobs.
         # The command is not known yet; `init` jobs are never set aside.
         if gate.is_full(row.limit_key, ""):
             has_ended = _end_set_aside(tx, gate, values, self._tx_config)

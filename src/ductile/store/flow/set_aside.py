@@ -7,7 +7,7 @@ that may have changed. Rows are inserted and deleted by claims that hold the plu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from hashlib import blake2b
@@ -18,7 +18,6 @@ import orjson
 from ductile.clock import to_text
 from ductile.core.flow.limits import PluginLimits
 from ductile.store.engines.api import Tx
-from ductile.store.engines.queries import NEVER
 from ductile.store.flow.gate import Gate
 
 MOST_RELEASED = 64
@@ -26,7 +25,8 @@ MOST_RELEASED = 64
 one of them can start: the others leave the order again."""
 MOST_RETURNED = 500
 LONGEST_HOLD = timedelta(minutes=5)
-"""After that a hold is computed again: the clock may have been set back since."""
+"""After that a hold is computed again: the clock may have been set back since, or the pause may have
+ended after the claim that held the row had read it."""
 
 
 class KeyRow(NamedTuple):
@@ -43,9 +43,12 @@ def set_jobs_aside(tx: Tx, job_ids: Sequence[str]) -> None:
     tx.run("add_set_aside_keys", ids=ids)
 
 
-def list_first(tx: Tx, plugin: str, *, limit: int, passed: int) -> list[KeyRow]:
-    """The first rows of the order, after those that were passed."""
-    rows = tx.all("first_set_aside_keys", plugin=plugin, limit=limit, passed=passed)
+def list_first(
+    tx: Tx, plugin: str, unknown: Collection[str], *, limit: int, passed: int
+) -> list[KeyRow]:
+    """The first rows of the order, after those that were passed, without `unknown` pipelines."""
+    values = {"plugin": plugin, "paused": _names(unknown), "limit": limit, "passed": passed}
+    rows = tx.all("first_set_aside_keys", **values)
     return [KeyRow(*row) for row in rows]
 
 
@@ -62,13 +65,12 @@ def correct_place(tx: Tx, plugin: str, row: KeyRow) -> KeyRow | None:
 
 
 def hold_until(tx: Tx, gate: Gate, row: KeyRow, until: datetime | None) -> None:
-    """Take a row out of the order until then; None means until the pause of its pipeline ends."""
+    """Take a row out of the order until then; None means for the longest time."""
     latest = gate.now + LONGEST_HOLD
-    text = NEVER if until is None else to_text(min(until, latest))
+    end = latest if until is None else min(until, latest)
     limits = _fingerprint(gate.limits)
-    tx.run("hold_key", until=text, limits=limits, full_key=None, **_key(gate.plugin, row))
-    if until is not None:
-        tx.effects.add_opening(min(until, latest))
+    tx.run("hold_key", until=to_text(end), limits=limits, full_key=None, **_key(gate.plugin, row))
+    tx.effects.add_opening(end)
 
 
 def hold_full(tx: Tx, gate: Gate, row: KeyRow, concurrency_key: str) -> None:
@@ -85,12 +87,12 @@ class Overview(NamedTuple):
     full_keys: list[str]
     """Concurrency keys that were full when a claim met them."""
     first: list[KeyRow]
-    """The first rows of the order."""
+    """The first rows of the order, without those of pipelines that only other nodes know."""
     has_placed: bool
     """Whether any job has a priority."""
 
 
-def read_overview(tx: Tx, gate: Gate, *, first: int) -> Overview:
+def read_overview(tx: Tx, gate: Gate, unknown: Collection[str], *, first: int) -> Overview:
     rows = tx.all(
         "set_aside_overview",
         plugin=gate.plugin,
@@ -99,6 +101,7 @@ def read_overview(tx: Tx, gate: Gate, *, first: int) -> Overview:
         limits=_fingerprint(gate.limits),
         limit=MOST_RELEASED,
         first=first,
+        paused=_names(unknown),
     )
     keys = [(kind, KeyRow(*row)) for kind, *row in rows]
     return Overview(
@@ -139,6 +142,10 @@ def has_lost(tx: Tx) -> bool:
 def release_pipeline(tx: Tx, pipeline: str) -> None:
     """Return the rows of a pipeline to the order, because its pause has changed."""
     tx.run("release_pipeline_keys", pipeline=pipeline)
+
+
+def _names(pipelines: Collection[str]) -> str:
+    return orjson.dumps(list(pipelines)).decode() if pipelines else "[]"
 
 
 def _key(plugin: str, row: KeyRow) -> dict[str, str]:

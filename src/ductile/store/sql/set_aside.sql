@@ -33,6 +33,7 @@ WHERE excluded.place < set_aside_keys.place;
 -- name: first_set_aside_keys
 SELECT limit_key, pipeline, place FROM set_aside_keys
 WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL
+  AND pipeline NOT IN (@paused@)
 ORDER BY place LIMIT :limit OFFSET :passed;
 
 -- name: first_place_of_key
@@ -74,7 +75,7 @@ UNION ALL
 SELECT 'due', limit_key, pipeline, place FROM (
   SELECT limit_key, pipeline, place FROM set_aside_keys
   WHERE plugin = :plugin AND held_until IS NOT NULL AND held_until > :latest
-    AND held_until < @never@ LIMIT :limit) AS impossible
+  LIMIT :limit) AS impossible
 UNION ALL
 SELECT 'due', limit_key, pipeline, place FROM (
   SELECT limit_key, pipeline, place FROM set_aside_keys
@@ -89,6 +90,7 @@ UNION ALL
 SELECT 'first', limit_key, pipeline, place FROM (
   SELECT limit_key, pipeline, place FROM set_aside_keys
   WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL
+    AND pipeline NOT IN (@paused@)
   ORDER BY place LIMIT :first) AS first
 UNION ALL
 SELECT 'placed', '', '', 0 WHERE EXISTS (
