@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,25 @@ def test_another_environment_is_not_started_warm(zygotes: Zygotes) -> None:
     env = {**zygotes.plugins.env, "MORE": "1"}
     assert slot.run(zygotes.launch(path, env=env)).ending is Ending.NOT_SPAWNED
     assert "environment" in zygote.refusal
+
+
+def test_each_warm_job_has_its_own_traceparent(zygotes: Zygotes) -> None:
+    path = zygotes.script("import os; print(os.environ.get('TRACEPARENT'))")
+    slot = zygotes.slot(path)
+    for header in ("00-a-1-01", "00-a-2-01"):
+        env = {**zygotes.plugins.env, "TRACEPARENT": header}
+        assert slot.run(zygotes.launch(path, env=env)).stdout == f"{header}\n".encode()
+    assert slot.run(zygotes.launch(path)).stdout == b"None\n"
+
+
+def test_a_zygote_that_ends_spares_other_children(zygotes: Zygotes) -> None:
+    # As in a gateway, which runs programs for secrets.
+    zygotes.pool.owns_all_children = True
+    zygote = zygotes.start(zygotes.script("print(1)"))
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as child:
+        zygote.stop()
+        assert child.poll() is None
+        child.kill()
 
 
 def test_a_job_survives_its_zygote(zygotes: Zygotes, start, fifo: Fifo, tmp_path) -> None:

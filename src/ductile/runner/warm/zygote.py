@@ -18,11 +18,16 @@ IMPORTING, COLD, READY = b"I", b"C", b"R"
 started warm; with the zygote's memory in KiB."""
 
 
+_TRACEPARENT = b"TRACEPARENT"
+"""The only variable that may differ between the jobs of a zygote: each has a span of its own."""
+
+
 class JobSpawner(Spawner):
     """Forks jobs from a prepared program."""
 
     def __init__(self, program: PreparedProgram) -> None:
         self._program = program
+        self._env = _without_trace(program.env)
 
     def check(self, request: protocol.RunRequest, env: dict[bytes, bytes]) -> None:
         program = self._program
@@ -30,17 +35,20 @@ class JobSpawner(Spawner):
             raise NotWarm(f"{changed} has changed")
         if request.stat and request.stat != program.stat:
             super().check(request, env)
-        if request.argv[-1] != program.argument or env != program.env:
+        if request.argv[-1] != program.argument or _without_trace(env) != self._env:
             raise NotWarm("it was prepared for another entrypoint or environment")
 
     def spawn(
         self,
         request: protocol.RunRequest,  # noqa: ARG002
-        env: dict[bytes, bytes],  # noqa: ARG002
+        env: dict[bytes, bytes],
         streams: isolation.Streams,
     ) -> int:
         pid = os.fork()
         if pid == 0:
+            os.environb.pop(_TRACEPARENT, None)
+            if _TRACEPARENT in env:
+                os.environb[_TRACEPARENT] = env[_TRACEPARENT]
             raise JobStarted(streams)
         try:
             # Also here: a signal to the group may be sent before the job has called it.
@@ -48,6 +56,10 @@ class JobSpawner(Spawner):
         except OSError:
             pass
         return pid
+
+
+def _without_trace(env: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {name: value for name, value in env.items() if name != _TRACEPARENT}
 
 
 def main(

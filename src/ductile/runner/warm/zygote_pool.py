@@ -28,13 +28,15 @@ class ZygotePool(RunnerPool):
     """
 
     def __init__(self, runner: RunnerPool, warm: WarmStart) -> None:
-        """The zygote gets the lock, limits and control group of the runner."""
+        """The zygote gets the lock, limits and control group of the runner.
+
+        It does not own all children: it ends while the gateway works, and may run programs.
+        """
         super().__init__(
             0,
             lock_fd=runner.lock_fd,
             started_log_fd=runner.started_log_fd,
             on_event=runner.on_event,
-            owns_all_children=runner.owns_all_children,
         )
         self._shared_cgroup = runner.cgroup
         self.descriptor_limits = runner.descriptor_limits
