@@ -25,8 +25,8 @@ MOST_RELEASED = 64
 one of them can start: the others leave the order again."""
 MOST_RETURNED = 500
 LONGEST_HOLD = timedelta(minutes=5)
-"""After that a hold is computed again: the clock may have been set back since, or the pause may have
-ended after the claim that held the row had read it."""
+"""After that a hold is computed again: the clock may have been set back since, or the pause may
+have ended after the claim that held the row had read it."""
 
 
 class KeyRow(NamedTuple):
