@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
 INLINE = "canary-inline-token-1122"
-"""Written into the file itself; every other one comes from a variable."""
+"""Written into the file itself."""
 DOTENV = "canary-dotenv-secret-7788"
 ENVIRON = {
     "ADMIN_TOKEN": "canary-api-token-1234",
@@ -20,7 +20,9 @@ ENVIRON = {
     "PEER_KEY": "canary-peer-key-1357",
     "CONTROL_SECRET": "canary\ttab\\and-more-8642",
 }
-CANARIES = (*ENVIRON.values(), INLINE, DOTENV)
+FROM_FILE = "canary-from-a-file-9753"
+FROM_COMMAND = "canary-of-a-command-8642"
+CANARIES = (*ENVIRON.values(), INLINE, DOTENV, FROM_FILE, FROM_COMMAND)
 ADMIN = ENVIRON["ADMIN_TOKEN"]
 CONFIG = f"""\
 service: {{shutdown_grace: 0s, max_workers: 2, log_level: debug}}
@@ -49,6 +51,7 @@ plugins:
       url: "https://user:${{URL_PASSWORD}}@example.test/path"
       greeting: "hello ${{WORDY_SECRET}}, ${{DOTENV_SECRET}}"
       nested: {{credentials: ["${{CONTROL_SECRET}}"]}}
+      kept: ["${{file:plain.txt}}", "${{command:cat other.txt}}"]
 pipelines:
   - name: leak
     on: leaked
@@ -61,6 +64,8 @@ pipelines:
 """
 FILES = {
     ".env": f"DOTENV_SECRET={DOTENV}\n",
+    "plain.txt": f"{FROM_FILE}\n",
+    "other.txt": f"{FROM_COMMAND}\n",
     "tokens.yaml": (
         "tokens:\n"
         '  - {name: shared, key: "${SHARED_KEY}", scopes: ["jobs:ro"]}\n'

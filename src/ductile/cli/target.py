@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ductile.cli.client import GatewayApi, GatewayClient, JobRunner
+from ductile.cli.output import print_stderr
 from ductile.config import Loaded, find_state, load
 from ductile.engine.socket_path import SOCKET
 from ductile.errors import ConfigError, Locked
@@ -46,6 +47,23 @@ class CommandTarget:
     def runnable(self) -> Loaded:
         """As `loaded`, with all secrets, to run plugins and listeners with."""
         return self._load(secrets=True)
+
+    @cached_property
+    def redacting(self) -> Loaded:
+        """The configuration with all secrets that can be read, so that output is redacted.
+
+        For commands that read the ledger by themselves. A running gateway redacts what it sends.
+        """
+        if not self.loaded.has_unread_secrets:
+            return self.loaded
+        try:
+            return self.runnable
+        except ConfigError as error:
+            print_stderr(
+                "some secrets cannot be read, so they are not hidden in what follows: "
+                f"{error.problems[0]}"
+            )
+            return self.loaded
 
     def _load(self, *, secrets: bool) -> Loaded:
         loaded = load(self._config, environ=os.environ, secrets=secrets)
@@ -89,7 +107,7 @@ class CommandTarget:
         from ductile.cli.in_process import open_reader
 
         self._note(f"no gateway is running; reading the ledger in {self.state_dir}")
-        with open_reader(self.loaded) as api:
+        with open_reader(self.redacting) as api:
             yield api
 
     @contextmanager

@@ -53,6 +53,8 @@ class Loaded:
     """Hash of the effective settings: with secrets that are variables or written in the files, and
     the references to those that are kept elsewhere."""
     locations: Locations
+    has_unread_secrets: bool = False
+    """Whether references to secrets were left as they were written: these are not redacted."""
 
     def locate(self, path: KeyPath) -> tuple[str, int, int]:
         """File, line and column of a path in the merged configuration, or of its parent."""
@@ -137,6 +139,7 @@ def load(
         seal=stored,
         config_hash=_hash_as_written(settings, expanded),
         locations=validator.locations,
+        has_unread_secrets=expanded.has_unread_secrets,
     )
     if errors:
         raise InvalidConfig(errors, loaded)

@@ -189,6 +189,8 @@ class _Checker:
         """Refuse references of a plugin's settings and steps that its `secrets` do not list."""
         for found in received:
             own = settings.plugins.get(found.plugin)
+            if own is not None and own.secrets is None and own.uses is not None:
+                own = settings.plugins.get(own.uses)
             if own is None or own.secrets is None:
                 continue
             for name in found.names:

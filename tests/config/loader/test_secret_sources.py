@@ -193,6 +193,25 @@ class TestAllowedSecrets:
         problem = only(config_dir.load_errors(text, OTHER="o"))
         assert (problem.line, problem.allowed) == (7, "no reference")
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "pipelines: [{name: x, on: e, steps: [{uses: '${P:-p}', with: {a: '${OTHER}'}}]}]\n",
+            "pipelines: [{name: x, on: e, steps: [{uses: alias, with: {a: '${OTHER}'}}]}]\n",
+        ],
+    )
+    def test_variables_and_aliases_do_not_evade_the_list(
+        self, config_dir: ConfigDir, text: str
+    ) -> None:
+        plugins = "plugins: {p: {secrets: []}, alias: {uses: p}}\n"
+        problem = only(config_dir.load_errors(plugins + text, OTHER="o"))
+        assert "may not receive ${OTHER}" in problem.message
+
+    def test_payloads_of_schedules_are_checked_too(self, config_dir: ConfigDir) -> None:
+        entry = "{every: 1h, payload: {a: '${OTHER}'}}"
+        text = f"plugins: {{p: {{secrets: [], schedules: [{entry}]}}}}\n"
+        assert "may not receive" in only(config_dir.load_errors(text, OTHER="o")).message
+
     def test_without_a_list_every_reference_is_allowed(self, config_dir: ConfigDir) -> None:
         assert value_of(load_value(config_dir, "${OTHER}", OTHER="o")) == "o"
 

@@ -18,7 +18,8 @@ from ductile.errors import Path, Problem
 
 @dataclass(frozen=True, slots=True)
 class ReceivedReferences:
-    """The references in a scalar that a plugin receives: in `config`, `env` or a step's `with`."""
+    """The references in a scalar that a plugin receives: in its `config`, its `env`, the payload of
+    its schedules or the `with` of a step."""
 
     path: Path
     plugin: str
@@ -37,6 +38,8 @@ class Expanded:
     errors about them are dropped."""
     problems: list[Problem] = field(default_factory=list)
     received: list[ReceivedReferences] = field(default_factory=list)
+    has_unread_secrets: bool = False
+    """Whether a reference to a secret was left as it was written."""
     as_written: dict[Path, tuple[str, str]] = field(default_factory=dict)
     """The text of each scalar that refers to a secret which is kept elsewhere: as it was written,
     and expanded."""
@@ -84,7 +87,7 @@ class _Expander:
                     self.out.locations[here] = entry.location
                     self.out.keys[here] = entry.key
                     outer = self._receiver
-                    self._receiver = outer or _find_receiver(node, here)
+                    self._receiver = outer or self._find_receiver(node, here)
                     table[key] = self.walk(entry.value, here)
                     self._receiver = outer
                 return table
@@ -95,6 +98,20 @@ class _Expander:
             case ScalarNode():
                 return self._scalar(node, path)
 
+    def _find_receiver(self, node: MappingNode, path: Path) -> str | None:
+        """The plugin that receives the value at `path`, which is an entry of `node`."""
+        if path[0] == "plugins":
+            is_own = path[2:] in (("config",), ("env",))
+            is_payload = path[2:3] == ("schedules",) and len(path) == 5 and path[4] == "payload"
+            return str(path[1]) if is_own or is_payload else None
+        uses = node.get("uses") if path[0] == "pipelines" and path[-1] == "with" else None
+        if not isinstance(uses, ScalarNode):
+            return None
+        values = self._values
+        if values is None:
+            return uses.text
+        return self._variables.expand(uses, values.variables, values.secrets).text
+
     def _scalar(self, scalar: ScalarNode, path: Path) -> RawScalar | None:
         names = self._variables.names_in(scalar.text)
         if names and (plugin := self._receiver):
@@ -104,6 +121,7 @@ class _Expander:
             return self._keep_as_written(scalar)
         sources = [name for name in names if is_secret_source(name)]
         if sources and not self._reads(sources, scalar, path):
+            self.out.has_unread_secrets = True
             return self._keep_as_written(scalar)
         values = self._values
         expansion = (
@@ -163,14 +181,6 @@ class _Expander:
     def _reject(self, scalar: ScalarNode, path: Path, message: str, allowed: str | None) -> None:
         self.out.broken.add(path)
         self.out.problems.append(scalar.location.problem(message, path=path, allowed=allowed))
-
-
-def _find_receiver(node: MappingNode, path: Path) -> str | None:
-    """The plugin that receives the value at `path`, which is an entry of `node`."""
-    if path[0] == "plugins" and len(path) == 3 and path[2] in ("config", "env"):
-        return str(path[1])
-    uses = node.get("uses") if path[0] == "pipelines" and path[-1] == "with" else None
-    return uses.text if isinstance(uses, ScalarNode) else None
 
 
 def _is_text(value: str) -> bool:

@@ -312,7 +312,7 @@ def dry_run(
     from ductile.cli.in_process import InProcessClient, open_services
     from ductile.operations.dry_run.step import step as run_step
 
-    with sigterm_as_interrupt(), open_services(context.target.loaded) as services:
+    with sigterm_as_interrupt(), open_services(context.target.redacting) as services:
         chosen = None if job_id is None else resolve_job_id(InProcessClient(services), job_id)
         done = run_step(services, pipeline, path, chosen)
     context.show(done, lambda done: _show_step_run(context, done))
