@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from tests.http.harness import CONFIG, ECHO, MANIFEST, plugin, running_api
+from tests.waiting import until
 
 
 def test_setting_is_previewed_written_and_applied_by_a_reload() -> None:
@@ -92,3 +95,32 @@ def test_read_token_tests_no_command_that_the_files_declare_as_write() -> None:
         assert not mark.exists()
         read = api.ask("POST", "/plugins/fresh/test/peek", {}, token=made.json["token"])
         assert (read.status, mark.exists()) == (200, True)
+
+
+def test_slow_tests_are_limited_and_take_no_thread_of_other_calls() -> None:
+    with running_api(working=False) as api, ThreadPoolExecutor(2) as callers:
+        free = api.root / "free"
+        wait = f"while [ ! -e {free} ]; do sleep 0.05; done"
+        plugin(api.root, "echo", ECHO.replace("cat", f"touch {api.root}/ran.$$; {wait}; cat"))
+        path = "/plugins/echo/test/poll"
+        tests = [callers.submit(api.ask, "POST", path, {}) for _ in range(2)]
+        try:
+            until(lambda: len(list(api.root.glob("ran.*"))) == 2)
+            full = api.ask("POST", "/plugins/echo/test/missing", {})
+            assert (full.status, full.slug) == (503, "too_many_plugin_tests")
+            assert int(full.headers["retry-after"]) > 0
+        finally:
+            free.touch()
+        assert [test.result().status for test in tests] == [200, 200]
+        assert api.ask("POST", path, {}).status == 200
+
+
+def test_paused_plugin_is_not_tested() -> None:
+    with running_api(working=False) as api:
+        for paused in ("/plugins/echo", "/system"):
+            assert api.ask("POST", f"{paused}/pause", {"reason": "it is broken"}).status == 200
+            refused = api.ask("POST", "/plugins/echo/test/poll", {})
+            assert (refused.status, refused.slug) == (409, "refused")
+            assert "it is broken" in refused.json["error"]
+            assert api.ask("POST", f"{paused}/resume", {}).status == 200
+        assert api.ask("POST", "/plugins/echo/test/poll", {}).status == 200

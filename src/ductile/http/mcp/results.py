@@ -15,8 +15,12 @@ MAX_DIGITS = 12
 MAX_TEXT, MIN_TEXT = 1200, 60
 UNTRUSTED = frozenset(
     {
+        "capabilities",
+        "cause",
+        "comment",
         "description",
         "detail",
+        "details",
         "diagnostic",
         "drawing",
         "error",
@@ -31,12 +35,14 @@ UNTRUSTED = frozenset(
         "mermaid",
         "output_schema",
         "payload",
+        "progress",
         "reason",
         "response",
         "result",
         "state",
         "stderr",
         "stdout",
+        "title",
         "value",
         "values",
         "waits_for",

@@ -33,6 +33,8 @@ MAX_WAITS = 256
 """Half of a listener's connections, so that the others stay free for requests that end soon."""
 BLOCKING_THREADS = 4
 """Threads for long blocking calls; the other threads read the ledger."""
+MAX_PLUGIN_TESTS = 2
+"""They have threads of their own, so that slow plugins do not delay a cancel or a reload."""
 TOKEN_READ_TIMEOUT = 5.0
 
 P = ParamSpec("P")
@@ -46,6 +48,11 @@ class TooManySynchronousCalls(DuctileError):
 
 class TooManyWaits(DuctileError):
     code = "too_many_waits"
+    http_status = 503
+
+
+class TooManyPluginTests(DuctileError):
+    code = "too_many_plugin_tests"
     http_status = 503
 
 
@@ -65,6 +72,8 @@ class AppContext:
         )
         self.synchronous_calls = 0
         """Callers that wait for the result of a synchronous pipeline."""
+        self.plugin_tests = 0
+        """Tests of plugins that run now."""
         self.subscribers = Subscribers(services.notice_bus)
         self.waits = CallerLimit(MAX_WAITS, "waiting requests", TooManyWaits)
         """Requests with `?wait`."""
@@ -159,6 +168,19 @@ class AppContext:
             yield
         finally:
             self.synchronous_calls -= 1
+
+    @contextmanager
+    def plugin_test(self) -> Iterator[None]:
+        """Count a test of a plugin; raise `TooManyPluginTests` instead of waiting."""
+        if self.plugin_tests >= MAX_PLUGIN_TESTS:
+            raise TooManyPluginTests(
+                f"{MAX_PLUGIN_TESTS} tests of plugins are running; try again later", retry_after=5
+            )
+        self.plugin_tests += 1
+        try:
+            yield
+        finally:
+            self.plugin_tests -= 1
 
     def limit_open_requests(self, connections: int) -> None:
         """Lower the limits on requests that stay open to what a listener's connections allow."""

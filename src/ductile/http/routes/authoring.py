@@ -5,6 +5,7 @@ The operations are loaded at their first use: a gateway needs them for nothing e
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,19 +135,19 @@ async def test_plugin(request: Request, body: PluginTestBody) -> Response:
     from ductile.operations.authoring import plugins as authoring
     from ductile.operations.dry_run.plugin import PluginTest
 
-    services = services_of(request)
+    services, now = services_of(request), services_of(request).clock.now()
     plugin, command = request.path_params["plugin"], request.path_params["command"]
-    wanted = PluginTest(plugin, command, body.payload, {})
-    # Before the process starts, since a test has no transaction of its own.
-    await write_ledger(services, charge(request, lambda _tx: None, Spending.RUNS, lambda _: 1))
-    return JsonResponse(
-        await app_context_of(request).run_blocking(
+    with app_context_of(request).plugin_test():
+        await read_ledger(services, lambda tx: authoring.refuse_paused(tx, plugin, now))
+        # Before the process starts, since a test has no transaction of its own.
+        await write_ledger(services, charge(request, lambda _tx: None, Spending.RUNS, lambda _: 1))
+        tested = await asyncio.to_thread(
             authoring.test_plugin,
             services.compiled,
-            wanted,
+            PluginTest(plugin, command, body.payload, {}),
             authorize=partial(access_of(request).authorize_command, request.scope, plugin, command),
             environ=services.environ,
-            now=services.clock.now(),
+            now=now,
             entropy=services.entropy,
         )
-    )
+    return JsonResponse(tested)

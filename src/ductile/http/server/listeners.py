@@ -22,7 +22,7 @@ from ductile.engine.socket_path import short_address
 from ductile.errors import Refused
 from ductile.files import give_to_owner
 from ductile.http.crash_log import log_crash, log_loop_error
-from ductile.http.middleware.context import BLOCKING_THREADS
+from ductile.http.middleware.context import BLOCKING_THREADS, MAX_PLUGIN_TESTS
 from ductile.http.server.connection import HttpConnection
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.log import logger
@@ -237,9 +237,8 @@ class HttpServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(_LoopErrorHandler())
-        self._loop.set_default_executor(
-            ThreadPoolExecutor(READER_THREADS + BLOCKING_THREADS, "http")
-        )
+        threads = READER_THREADS + BLOCKING_THREADS + MAX_PLUGIN_TESTS
+        self._loop.set_default_executor(ThreadPoolExecutor(threads, "http"))
         await self._server.serve()
 
     def ping(self, answered: Callable[[], None]) -> None:

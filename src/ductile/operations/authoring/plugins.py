@@ -16,6 +16,8 @@ from ductile.operations.dry_run import plugin as trial
 from ductile.plugins import scaffold
 from ductile.plugins.registry import Registry
 from ductile.plugins.validate import Inspection, plugin_directories
+from ductile.store.engines.api import Tx
+from ductile.store.flow.pauses import load_pauses
 
 
 def inspect_plugin(directory: Path, settings: Settings, search_path: str | None) -> Inspection:
@@ -92,6 +94,13 @@ def validate_plugin(compiled: CompiledConfig, name: str, search_path: str | None
     """Report every problem of a plugin, whether it is loaded or not."""
     directory = find_directory(compiled.registry, compiled.settings, name)
     return describe_inspection(inspect_plugin(directory, compiled.settings, search_path))
+
+
+def refuse_paused(tx: Tx, plugin: str, now: datetime) -> None:
+    """Raise `Refused`, with the pause's reason, if the plugin or the gateway is paused."""
+    pause = load_pauses(tx, now).holding(plugin, None)
+    if pause is not None:
+        raise Refused(pause.describe())
 
 
 def test_plugin(
