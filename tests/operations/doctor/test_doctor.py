@@ -181,7 +181,7 @@ def test_a_file_with_a_secret_that_everybody_can_read(place: Site) -> None:
     path.chmod(0o604)
     subject = DoctorContext(path, place.environ, datetime.now(UTC))
     finding = find_one(doctor.examine(subject), "holds secrets")
-    assert (finding.severity, finding.run) == (ERROR, f"chmod 600 {path}")
+    assert (finding.severity, finding.run) == (ERROR, f"chmod o-rwx {path}")
 
 
 def test_a_file_without_one_may_be_read(place: Site) -> None:
@@ -213,7 +213,7 @@ def test_state_that_everybody_can_read(place: Site, name: str) -> None:
         path.touch(0o600)
     path.chmod(path.stat().st_mode | 0o004)
     finding = find_one(examine(place), "is accessible to every user")
-    assert finding.run == f"chmod {'700' if not name else '600'} {path}"
+    assert finding.run == f"chmod o-rwx {path}"
 
 
 def test_state_of_another_user(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def secrets(context: DoctorContext) -> Iterator[Finding]:
                 "files",
                 f"{path} holds secrets and can be read by every user",
                 f"its mode is {mode:04o}",
-                f"chmod 600 {quote(str(path))}",
+                f"chmod o-rwx {quote(str(path))}",
             )
     for directory in sorted({path.parent for path in loaded.files}):
         mode = _mode(directory)
@@ -155,12 +155,11 @@ def _check_modes(settings: StateSettings, directory: Path) -> Iterator[Finding]:
     for path in (directory, *own):
         mode = _mode(path)
         if mode is not None and mode & (stat.S_IROTH | stat.S_IWOTH):
-            wanted = "700" if path.is_dir() else "600"
             yield error(
                 "files",
                 f"{path} is accessible to every user",
                 f"its mode is {mode:04o}; it holds payloads and webhook secrets",
-                f"chmod {wanted} {quote(str(path))}",
+                f"chmod o-rwx {quote(str(path))}",
             )
 
 

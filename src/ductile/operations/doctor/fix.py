@@ -12,22 +12,29 @@ from ductile.errors import DuctileError
 from ductile.operations.doctor.finding import Finding
 
 RELOAD = ["ductile", "system", "reload"]
+REMOVED = {"o-w": stat.S_IWOTH, "o-rwx": stat.S_IRWXO}
+"""The rights that a change of `chmod` takes away."""
 
 
 def is_safe(run: str | None) -> bool:
     """Whether the command only takes access rights away, or loads files that a check accepted."""
     words = shlex.split(run) if run else []
     if words[:1] == ["chmod"] and len(words) == 3:
-        return words[1] == "o-w" or words[1] in ("600", "700")
+        return words[1] in REMOVED
     return words[:3] == RELOAD and words[3:4] in ([], ["--config"]) and len(words) <= 5
 
 
-def apply_fix(finding: Finding, reload: Callable[[], object] | None) -> str | None:
-    """Apply the command of a finding that is safe; returns why it failed, or None."""
+def apply_fix(
+    finding: Finding, reload: Callable[[], object] | None, state_dir: Path | None
+) -> str | None:
+    """Apply the command of a finding that is safe; returns why it failed, or None.
+
+    The owner of `state_dir` is the user of the gateway.
+    """
     words = shlex.split(finding.run or "")
     try:
         if words[0] == "chmod":
-            _restrict(Path(words[2]), words[1])
+            return _restrict(Path(words[2]), words[1], state_dir)
         elif reload is None:
             return "no gateway is running"
         else:
@@ -39,13 +46,20 @@ def apply_fix(finding: Finding, reload: Callable[[], object] | None) -> str | No
     return None
 
 
-def _restrict(path: Path, change: str) -> None:
-    """Remove rights; none is added."""
+def _restrict(path: Path, change: str, state_dir: Path | None) -> str | None:
+    """Remove the rights of other users, none is added; returns why nothing was done, or None.
+
+    The rights of the group stay, since the gateway may have access only by them. A file of another
+    user than the gateway's is left alone: the gateway may read it with the rights of others.
+    """
+    user = state_dir.stat().st_uid if state_dir is not None and state_dir.exists() else None
     # Opened first, so that another process cannot put a link in its place.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        mode = stat.S_IMODE(os.fstat(handle).st_mode)
-        kept = ~stat.S_IWOTH if change == "o-w" else int(change, 8)
-        os.fchmod(handle, mode & kept)
+        found = os.fstat(handle)
+        if found.st_uid != user:
+            return "it does not belong to the owner of the state directory, who may need this right"
+        os.fchmod(handle, stat.S_IMODE(found.st_mode) & ~REMOVED[change])
     finally:
         os.close(handle)
+    return None

@@ -24,9 +24,9 @@ def doctor(context: CommandContext, fix: bool) -> int:
     """Find problems, their causes and the commands to run.
 
     Checks the configuration, the ledger and the gateway, running or not. Exit 1 if there is an
-    error; a warning is not one. Without --fix it changes nothing. --fix takes away access rights to
-    files, and reloads a changed configuration that is valid; all other commands are left to you.
-    With --dry-run it only names what it would apply.
+    error; a warning is not one. Without --fix it changes nothing. --fix takes away other users'
+    rights to files of the state directory's owner, and reloads a changed configuration that is
+    valid; all other commands are left to you. With --dry-run it only names what it would apply.
     """
     from ductile.clock import SystemClock
     from ductile.operations.doctor import DoctorContext, Severity, examine
@@ -42,7 +42,7 @@ def doctor(context: CommandContext, fix: bool) -> int:
         findings, facts = examine(examined), collect_facts(examined)
     finally:
         examined.close()
-    fixed = _apply_fixes(findings, client, dry=context.dry_run) if fix else []
+    fixed = _apply_fixes(examined, findings, client, dry=context.dry_run) if fix else []
     ok = all(finding.severity is not Severity.ERROR for finding in findings)
     page = {"ok": ok, "facts": facts, "findings": [asdict(finding) for finding in findings]}
     if fix:
@@ -52,14 +52,15 @@ def doctor(context: CommandContext, fix: bool) -> int:
 
 
 def _apply_fixes(
-    findings: list[Finding], client: GatewayClient | None, *, dry: bool
+    examined: DoctorContext, findings: list[Finding], client: GatewayClient | None, *, dry: bool
 ) -> list[dict[str, str | None]]:
     """Apply the safe commands; each with why it failed, or null."""
     from ductile.operations.doctor.fix import apply_fix, is_safe
 
     reload = None if client is None else partial(client.post, "/system/reload", {})
+    state_dir = examined.state_dir
     return [
-        {"run": finding.run, "error": None if dry else apply_fix(finding, reload)}
+        {"run": finding.run, "error": None if dry else apply_fix(finding, reload, state_dir)}
         for finding in findings
         if is_safe(finding.run)
     ]
