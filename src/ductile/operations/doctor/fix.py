@@ -35,10 +35,9 @@ def apply_fix(
     try:
         if words[0] == "chmod":
             return _restrict(Path(words[2]), words[1], state_dir)
-        elif reload is None:
+        if reload is None:
             return "no gateway is running"
-        else:
-            reload()
+        reload()
     except OSError as error:
         return error.strerror or str(error)
     except DuctileError as error:
