@@ -352,16 +352,15 @@ class PluginPlanModel(ResponseModel):
     differs: list[str]
 
 
-class AccessChangeModel(ResponseModel):
+class EndpointChangeModel(ResponseModel):
     change: Literal["opens", "closes", "changed"]
     fields: list[str]
-
-
-class EndpointChangeModel(AccessChangeModel):
     path: str
 
 
-class TokenChangeModel(AccessChangeModel):
+class TokenChangeModel(ResponseModel):
+    change: Literal["opens", "closes", "changed"]
+    fields: list[str]
     token: str
     scopes_before: list[str] | None
     scopes_after: list[str] | None
@@ -425,6 +424,8 @@ class SnapshotModel(ResponseModel):
 
 
 class SnapshotsModel(ResponseModel):
+    """Configurations that were in force, newest first."""
+
     snapshots: list[SnapshotModel]
 
 
