@@ -3935,6 +3935,7 @@ export interface components {
             created_at: string;
             id: string;
         };
+        /** @description Configurations that were in force, newest first. */
         Snapshots: {
             snapshots: components["schemas"]["Snapshot"][];
         };
@@ -5832,6 +5833,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Configurations that were in force, newest first. */
             200: {
                 headers: {
                     [name: string]: unknown;
