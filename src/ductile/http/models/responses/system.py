@@ -301,6 +301,8 @@ class ConfigCheckModel(ResponseModel):
 
 
 class FireTimeModel(ResponseModel):
+    """When a schedule fires, in UTC and in its time zone."""
+
     fires_at: str
     local: str
 
@@ -330,6 +332,8 @@ class SchedulePlanModel(ResponseModel):
 
 
 class NamedChangeModel(ResponseModel):
+    """A named part of the configuration that appears, disappears or differs."""
+
     name: str
     change: Literal["added", "removed", "changed"]
     fields: list[str]
@@ -345,6 +349,8 @@ class GraphPlanModel(ResponseModel):
 
 
 class PluginPlanModel(ResponseModel):
+    """What changes for a plugin."""
+
     plugin: str
     before: str
     """`loaded`, `disabled`, `absent`, or `refused:` and why."""
@@ -353,12 +359,16 @@ class PluginPlanModel(ResponseModel):
 
 
 class EndpointChangeModel(ResponseModel):
+    """A webhook endpoint that opens, closes or differs."""
+
     change: Literal["opens", "closes", "changed"]
     fields: list[str]
     path: str
 
 
 class TokenChangeModel(ResponseModel):
+    """A token that opens, closes or differs."""
+
     change: Literal["opens", "closes", "changed"]
     fields: list[str]
     token: str
@@ -367,12 +377,16 @@ class TokenChangeModel(ResponseModel):
 
 
 class SettingPlanModel(ResponseModel):
+    """A setting with its values before and after."""
+
     setting: str
     before: Any
     after: Any
 
 
 class RestartPlanModel(SettingPlanModel):
+    """A setting whose new value needs a restart."""
+
     message: str
 
 
