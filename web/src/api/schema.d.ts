@@ -2584,6 +2584,7 @@ export interface components {
         };
         /** @description A page that shows this document and can call the routes. */
         DocsPage: string;
+        /** @description A webhook endpoint that opens, closes or differs. */
         EndpointChange: {
             /** @enum {string} */
             change: "opens" | "closes" | "changed";
@@ -2660,6 +2661,7 @@ export interface components {
         Fires: {
             fires: components["schemas"]["Fire"][];
         };
+        /** @description When a schedule fires, in UTC and in its time zone. */
         FireTime: {
             fires_at: string;
             local: string;
@@ -2970,6 +2972,7 @@ export interface components {
         };
         /** @description Samples in the Prometheus text format. */
         MetricsText: string;
+        /** @description A named part of the configuration that appears, disappears or differs. */
         NamedChange: {
             /** @enum {string} */
             change: "added" | "removed" | "changed";
@@ -3417,6 +3420,7 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        /** @description What changes for a plugin. */
         PluginPlan: {
             after: string;
             /** @description `loaded`, `disabled`, `absent`, or `refused:` and why. */
@@ -3699,6 +3703,7 @@ export interface components {
             /** @description Replay the job of this step instead. */
             step?: string;
         };
+        /** @description A setting whose new value needs a restart. */
         RestartPlan: {
             after: unknown;
             before: unknown;
@@ -3890,6 +3895,7 @@ export interface components {
             path: string;
             warnings: string[];
         };
+        /** @description A setting with its values before and after. */
         SettingPlan: {
             after: unknown;
             before: unknown;
@@ -4035,6 +4041,7 @@ export interface components {
             retries: components["schemas"]["Spending"];
             runs: components["schemas"]["Spending"];
         };
+        /** @description A token that opens, closes or differs. */
         TokenChange: {
             /** @enum {string} */
             change: "opens" | "closes" | "changed";
