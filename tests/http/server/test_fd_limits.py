@@ -54,7 +54,7 @@ def limited(soft: int, hard: int) -> Iterator[tuple[Client, dict[str, Any], int]
 
 def test_exhausted_api_listener_does_not_stop_the_local_socket() -> None:
     follow = f"GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
-    with limited(60, 60) as (local, ready, _), ExitStack() as stack:
+    with limited(72, 72) as (local, ready, _), ExitStack() as stack:
         host, _, port = ready["api"].partition(":")
         for _ in range(120):
             with suppress(OSError):
