@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -123,7 +124,9 @@ def _finish(process: subprocess.Popen[bytes]) -> bytes | UnavailableSecret:
         status = _wait(process, deadline)
     finally:
         if status is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            # Another thread may have killed and reaped it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     if status is None:
         return UnavailableSecret(f"it took longer than {COMMAND_TIMEOUT:.0f} s")
     if status:

@@ -59,7 +59,7 @@ Json = dict[str, Any]
 def mark(row: Mapping[str, Any]) -> Json:
     """Return the row without null and empty members, and with untrusted keys marked.
 
-    Below a marked key nothing is renamed: it is data of somebody else.
+    Below a marked key nothing is renamed: it is data of plugins and callers.
     """
     return {
         (PREFIX + key if _is_untrusted(key, member) else key): (

@@ -31,7 +31,7 @@ def loads(context: DoctorContext) -> Iterator[Finding]:
 
 
 def _lock_command(problem: Problem) -> str:
-    """Accepts this file alone: others may hold changes that nobody approved."""
+    """Accepts this file alone: others may contain changes that the operator has not approved."""
     return f"{LOCK_COMMAND} {quote(problem.file)}" if problem.file else LOCK_COMMAND
 
 
