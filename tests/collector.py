@@ -11,10 +11,10 @@ from typing import Any
 
 
 class Collector:
-    """Stores the spans that it receives; `status` is what it answers."""
+    """Stores the spans that it receives; `status` and `body` are what it answers."""
 
     def __init__(self) -> None:
-        self.status = 200
+        self.status, self.body = 200, b"{}"
         self.documents: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         outer = self
@@ -27,9 +27,9 @@ class Collector:
                     outer.headers.append({k.lower(): v for k, v in self.headers.items()})
                     outer.documents.append(json.loads(body))
                 self.send_response(outer.status)
-                self.send_header("Content-Length", "2")
+                self.send_header("Content-Length", str(len(outer.body)))
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(outer.body)
 
             def log_message(self, *_: object) -> None:
                 """Tests print nothing."""

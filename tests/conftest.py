@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.compile_once import compile_tests
 from tests.fast_directory import use_fast_directory
 from tests.postgres import Server, a_server
 
@@ -22,6 +23,11 @@ settings.load_profile("ours")
 use_fast_directory()
 # A suite started in the background ignores SIGINT, and every program it starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    compile_tests(config.args)
 
 
 def pytest_collection_finish() -> None:

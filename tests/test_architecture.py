@@ -261,6 +261,18 @@ def test_a_folder_has_at_most_sixteen_modules() -> None:
     assert {shown(folder): count for folder, count in counts.items() if count > 16} == {}
 
 
+def test_a_function_has_at_most_fifty_lines() -> None:
+    """Its complexity is limited by ruff (C901 in pyproject.toml)."""
+    long = [
+        f"{shown(path)}:{node.lineno} {node.name} has {length} lines"
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > 50
+    ]
+    assert long == []
+
+
 def test_every_top_level_folder_is_described() -> None:
     described = (REPOSITORY / "ARCHITECTURE.md").read_text()
     generated = {"build", "demo", "dist"}

@@ -84,7 +84,7 @@ def test_the_systems_time_is_aware_and_in_utc():
     assert SystemClock().now().utcoffset() == timedelta(0)
 
 
-def test_a_wait_says_whether_it_was_woken():
+def test_a_wait_returns_whether_it_was_woken():
     clock, wake = SystemClock(), threading.Event()
     assert clock.wait(wake, 0.0) is False
     wake.set()

@@ -23,6 +23,7 @@ import yaml
 from blake3 import blake3
 
 from tests.cli.runner import read_until, stop
+from tests.fork_server import CLI, ForkedProcess
 from tests.ports import find_free_port
 from tests.waiting import WAIT_LIMIT, until
 
@@ -55,14 +56,9 @@ class GoHome:
         }
 
     def ductile(self, *line: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [BIN / "ductile", *line],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_LIMIT,
-            check=False,
-        )
+        process = ForkedProcess(CLI, *line, env=self.env, text=True)
+        out, err = process.communicate(WAIT_LIMIT)
+        return subprocess.CompletedProcess(line, process.wait(), out, err)
 
     def json(self, *line: str) -> Any:
         done = self.ductile(*line, "--json")
@@ -122,13 +118,7 @@ class GoHome:
 
     @contextmanager
     def gateway(self) -> Iterator[None]:
-        process = subprocess.Popen(
-            [BIN / "ductile", "system", "start"],
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = ForkedProcess(CLI, "system", "start", env=self.env, text=True)
         try:
             read_until(process, '"message":"ready"')
             yield

@@ -43,9 +43,19 @@ def test_the_unit_starts_and_reloads_the_gateway() -> None:
     assert setting("ExecReload") == "/bin/kill -HUP $MAINPID"
 
 
-def test_the_unit_listens_to_what_the_gateway_says() -> None:
+def test_the_unit_uses_the_notifications_of_the_gateway() -> None:
     assert (setting("Type"), setting("NotifyAccess")) == ("notify", "main")
     assert int(setting("WatchdogSec")) >= 30
+
+
+def test_the_unit_permits_what_restricts_plugins() -> None:
+    filters = re.findall(r"^SystemCallFilter=(.*)$", UNIT, re.MULTILINE)
+    permitted = {word for line in filters for word in line.split()}
+    landlock = {f"landlock_{name}" for name in ("create_ruleset", "add_rule", "restrict_self")}
+    # `@system-service`, which permits prctl and prlimit64, does not contain these.
+    assert permitted >= {"@system-service", "seccomp", *landlock}
+    assert setting("NoNewPrivileges") == "yes"
+    assert "MemoryDenyWriteExecute=" not in UNIT
 
 
 def test_a_stop_is_the_gateways_own_and_has_the_time_it_needs() -> None:
@@ -77,7 +87,7 @@ def test_systemd_understands_every_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_image_runs_what_there_is_as_nobody_special() -> None:
+def test_the_image_runs_existing_commands_as_an_unprivileged_user() -> None:
     [start] = re.findall(r'^CMD \["(.*)"\]$', CONTAINER, re.MULTILINE)
     [check] = re.findall(r'^  CMD \["ductile", "(.*)"\]$', CONTAINER, re.MULTILINE)
     assert exists(start.split('", "'))

@@ -14,7 +14,7 @@ from mutants.workspace import Verdict, Workspace
 MIN_MUTANTS = 60
 PROGRAM = "def is_full(count):\n    return count >= 3\n"
 TESTS = """\
-import subprocess, sys
+import subprocess, sys, threading
 from room import is_full
 
 def test_full():
@@ -28,9 +28,8 @@ def test_in_another_process():
     assert subprocess.run([sys.executable, "-I", "-c", code], env={}).returncode == 0
 
 def test_until_full():
-    count = 0
-    while not is_full(count):
-        count += count < 3
+    if not is_full(3):
+        threading.Event().wait()
 """
 OFF_BY_ONE = Mutant(
     name="off-by-one",

@@ -165,20 +165,20 @@ def logger(component: str) -> Logger:
     return Logger(component)
 
 
-class _Ear(logging.Handler):
+class _LibraryLogHandler(logging.Handler):
     """Receives the messages of a library that uses Python's logging."""
 
     def __init__(self, component: str) -> None:
         super().__init__(logging.WARNING)
         self._logger = Logger(component)
-        self._deaf_until: dict[str, float] = {}
+        self._suppressed_until: dict[str, float] = {}
         """Keyed by the message template, of which there are few."""
 
     def emit(self, record: logging.LogRecord) -> None:
         now = time.monotonic()
-        if not _sink.wanted or now < self._deaf_until.get(record.msg, now):
+        if not _sink.wanted or now < self._suppressed_until.get(record.msg, now):
             return
-        self._deaf_until[record.msg] = now + BETWEEN_REPEATS
+        self._suppressed_until[record.msg] = now + BETWEEN_REPEATS
         level = "error" if record.levelno >= logging.ERROR else "warn"
         self._logger.log(level, record.getMessage())
 
@@ -186,8 +186,8 @@ class _Ear(logging.Handler):
 def adopt(library: str, component: str) -> None:
     """Log the warnings of this library as lines of `component`, rate limited."""
     theirs = logging.getLogger(library)
-    if not any(isinstance(handler, _Ear) for handler in theirs.handlers):
-        theirs.addHandler(_Ear(component))
+    if not any(isinstance(handler, _LibraryLogHandler) for handler in theirs.handlers):
+        theirs.addHandler(_LibraryLogHandler(component))
         theirs.propagate = False
 
 

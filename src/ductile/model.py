@@ -66,6 +66,8 @@ class WarmStart:
     preload: tuple[str, ...]
     """The modules to import."""
     env: Mapping[str, str]
+    is_confined: bool = False
+    """Whether its jobs are sandboxed: then nothing of the plugin is loaded before they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,38 @@ class Job:
     """Why the row cannot be run: a script wrote it, with invalid values."""
 
 
+def make_unstored_job(
+    id: str,
+    plugin: str,
+    command: str,
+    payload: Json,
+    now: datetime,
+    *,
+    attempt: int = 1,
+    max_attempts: int = 1,
+) -> Job:
+    """A running job that is in no ledger: a health check, a test, the repetition of another job."""
+    return Job(
+        id=id,
+        plugin=plugin,
+        command=command,
+        payload=payload,
+        status=JobStatus.RUNNING,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        submitted_by=SubmittedBy.CLI.value,
+        dedupe_key=None,
+        created_at=now,
+        started_at=now,
+        completed_at=None,
+        next_retry_at=None,
+        last_error=None,
+        parent_job_id=None,
+        source_event_id=None,
+        owner=None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A line of the operator's stream."""
@@ -202,8 +236,13 @@ class Cancellation(StrEnum):
     OPERATOR = "cancelled"
     SUPERSEDED = "superseded by a newer schedule slot"
     DISPLACED = "superseded by a newer job with the same key"
+    RUN_DISPLACED = "superseded by a newer run with the same key"
     STOP = "the gateway stopped"
     NO_WORKER = "no worker became free for it"
+
+
+CANCELLED_IN_QUEUE = "cancelled by an operator"
+"""The error of a job that an operator has cancelled before it ran."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ductile.agents.heartbeats import (
     TooManyAgents,
 )
 from ductile.clock import to_text
-from ductile.core.agents.heartbeat import Beat
+from ductile.core.agents.heartbeat import Heartbeat
 from ductile.errors import LedgerFull
 from ductile.store import agents
 from tests.agents.harness import AgentsHarness, LogCapture
@@ -27,12 +27,12 @@ SENT_AT = "2001-01-01T00:00:00.000000Z"
 """By an agent's clock, which is ignored."""
 
 
-def beat(harness: AgentsHarness, *ids: str) -> None:
+def heartbeat(harness: AgentsHarness, *ids: str) -> None:
     """Like the route: in memory, then in the ledger."""
     for id in ids:
         harness.agents.heartbeats.record_heartbeat(id, "west")
-    beats, now = [Beat(id, "west", SENT_AT) for id in ids], harness.clock.now()
-    harness.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, now))
+    heartbeats, now = [Heartbeat(id, "west", SENT_AT) for id in ids], harness.clock.now()
+    harness.ledger.write(lambda tx: agents.record_heartbeats(tx, heartbeats, now))
 
 
 def check(harness: AgentsHarness) -> float:
@@ -56,7 +56,7 @@ def test_stopped_manager_refuses_heartbeats(harness: AgentsHarness) -> None:
 
 
 def test_agent_silent_for_91_seconds_is_evicted(harness: AgentsHarness, log: LogCapture) -> None:
-    beat(harness, "agent-99")
+    heartbeat(harness, "agent-99")
     harness.agents.capabilities.register_agent("agent-99", {"agent_type": "x"})
     seen = to_text(harness.clock.now())
     harness.clock.advance(91)
@@ -81,7 +81,7 @@ def test_agent_silent_for_91_seconds_is_evicted(harness: AgentsHarness, log: Log
 def test_agent_silent_for_90_seconds_is_not_evicted(
     harness: AgentsHarness, log: LogCapture
 ) -> None:
-    beat(harness, "agent-99")
+    heartbeat(harness, "agent-99")
     harness.clock.advance(90)
     check(harness)
     assert "agent-99" in harness.agents.heartbeats.state
@@ -94,7 +94,7 @@ def test_eviction_follows_the_constants(
     assert (EVICTION_THRESHOLD_SECONDS, CHECK_INTERVAL_MS) == (90, 30_000)
     monkeypatch.setattr(heartbeats, "EVICTION_THRESHOLD_SECONDS", 10)
     monkeypatch.setattr(heartbeats, "CHECK_INTERVAL_MS", 7_000)
-    beat(harness, "a")
+    heartbeat(harness, "a")
     harness.clock.advance(11)
     assert check(harness) == 7.0
     assert harness.agents.heartbeats.state == {}
@@ -102,7 +102,7 @@ def test_eviction_follows_the_constants(
 
 
 def test_evicted_agent_keeps_its_row(harness: AgentsHarness) -> None:
-    beat(harness, "a")
+    heartbeat(harness, "a")
     harness.clock.advance(91)
     check(harness)
     assert harness.rows()["a"]["last_seen_at"] == SENT_AT
@@ -110,7 +110,7 @@ def test_evicted_agent_keeps_its_row(harness: AgentsHarness) -> None:
 
 def test_eviction_uses_the_gateways_clock(harness: AgentsHarness) -> None:
     """The column contains what the agent sent, which may be anything."""
-    beat(harness, "a")
+    heartbeat(harness, "a")
     check(harness)
     row = harness.rows()["a"]
     assert (row["last_seen_at"], row["received_at"]) == (SENT_AT, to_text(harness.clock.now()))
@@ -118,9 +118,9 @@ def test_eviction_uses_the_gateways_clock(harness: AgentsHarness) -> None:
 
 
 def test_state_is_rebuilt_from_received_at(harness: AgentsHarness) -> None:
-    beat(harness, "dead")
+    heartbeat(harness, "dead")
     harness.clock.advance(60)
-    beat(harness, "alive")
+    heartbeat(harness, "alive")
     received = harness.clock.now()
     harness.clock.advance(40)
     harness.start()
@@ -128,7 +128,7 @@ def test_state_is_rebuilt_from_received_at(harness: AgentsHarness) -> None:
 
 
 def test_unparsable_time_does_not_prevent_a_start(harness: AgentsHarness) -> None:
-    beat(harness, "a", "b")
+    heartbeat(harness, "a", "b")
     text = to_text(harness.clock.now())[:-1] + "?"
     execute(
         harness.ledger,
@@ -141,7 +141,7 @@ def test_unparsable_time_does_not_prevent_a_start(harness: AgentsHarness) -> Non
 def test_agent_silent_during_downtime_is_evicted_at_the_next_start(
     harness: AgentsHarness, log: LogCapture
 ) -> None:
-    beat(harness, "dead")
+    heartbeat(harness, "dead")
     harness.clock.advance(3600)
     harness.start()
     check(harness)
@@ -152,10 +152,10 @@ def test_agent_silent_during_downtime_is_evicted_at_the_next_start(
 
 
 def test_evicted_agent_may_return(harness: AgentsHarness, log: LogCapture) -> None:
-    beat(harness, "a")
+    heartbeat(harness, "a")
     harness.clock.advance(91)
     check(harness)
-    beat(harness, "a")
+    heartbeat(harness, "a")
     assert "a" in harness.agents.heartbeats.state
     check(harness)
     assert len(log.lines()) == 1
@@ -165,10 +165,10 @@ def test_evicted_agent_may_return(harness: AgentsHarness, log: LogCapture) -> No
 
 
 def test_agent_of_another_node_is_not_evicted(harness: AgentsHarness, log: LogCapture) -> None:
-    beat(harness, "a")
+    heartbeat(harness, "a")
     other = AgentsHarness(harness.ledger, harness.clock)
     harness.clock.advance(60)
-    beat(other, "a")
+    heartbeat(other, "a")
     harness.clock.advance(60)
     check(harness)
     check(other)
@@ -182,7 +182,7 @@ def test_agent_of_another_node_is_not_evicted(harness: AgentsHarness, log: LogCa
 def test_agent_stays_alive_while_the_ledger_is_unavailable(
     harness: AgentsHarness, log: LogCapture
 ) -> None:
-    beat(harness, "a")
+    heartbeat(harness, "a")
     harness.clock.advance(91)
     harness.agents.heartbeats.record_heartbeat("a", "west")
     check(harness)
@@ -191,7 +191,7 @@ def test_agent_stays_alive_while_the_ledger_is_unavailable(
 
 
 def test_clock_set_back_does_not_keep_agents_alive(harness: AgentsHarness, log: LogCapture) -> None:
-    beat(harness, "a")
+    heartbeat(harness, "a")
     harness.clock.moment -= timedelta(days=1)
     check(harness)
     assert harness.agents.heartbeats.state == {}
@@ -202,7 +202,7 @@ def test_many_agents_are_evicted_in_batches(
     harness: AgentsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents, "BATCH", 10)
-    beat(harness, *(f"a{number:03}" for number in range(35)))
+    heartbeat(harness, *(f"a{number:03}" for number in range(35)))
     harness.clock.advance(91)
     check(harness)
     assert len(harness.read_notices("gateway:capabilities")) == 35
@@ -211,7 +211,7 @@ def test_many_agents_are_evicted_in_batches(
 def test_failed_eviction_is_repeated_at_the_next_check(
     harness: AgentsHarness, log: LogCapture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beat(harness, "a")
+    heartbeat(harness, "a")
     harness.clock.advance(91)
 
     def full(_work: object) -> None:

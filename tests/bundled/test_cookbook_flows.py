@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ductile.http.server.run import open_listeners
+from ductile.http.server.open import open_listeners
 from tests.bundled.bundled_site import BundledSite, job_logs, ledger_text
 from tests.bundled.fakes import github, ntfy, withings
 from tests.bundled.fakes.server import FakeReply

@@ -38,7 +38,7 @@ def sources(name: str) -> list[Path]:
 
 def list_settings(manifest: Manifest) -> list[str]:
     keys = manifest.config_keys
-    return [*keys.required_names(), *keys.optional_names()]
+    return [*keys.required_names(), *(key.name for key in keys.optional)]
 
 
 def environment() -> dict[str, str]:
@@ -147,6 +147,8 @@ def test_expensive_modules_are_imported_lazily(name: str) -> None:
 def test_list_of_plugins_is_complete() -> None:
     text = (PLUGINS / "README.md").read_text()
     assert [name for name in NAMES if f"[{name}]({name}/README.md)" not in text] == []
+    listed = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
+    assert listed <= {path.name for path in (PLUGINS / "lib").iterdir()}
 
 
 @pytest.mark.parametrize(

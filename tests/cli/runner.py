@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from ductile.cli import main
+from tests.fork_server import CLI, ForkedProcess
 from tests.waiting import WAIT_LIMIT
 
 COMMAND = (sys.executable, "-m", "ductile")
+TextProcess = subprocess.Popen[str] | ForkedProcess
 
 
 @dataclass(frozen=True)
@@ -69,22 +71,21 @@ class CliRunner:
         out, err = self.capsys.readouterr()
         return Result(code, out, err)
 
-    def process(self, *line: str, **more: Any) -> Result:
+    def process(self, *line: str, input: str = "", env: Mapping[str, str] | None = None) -> Result:
         """Run a command as a process."""
-        done = run_process(*line, "--config", str(self.root), **more)
-        return Result(done.returncode, done.stdout, done.stderr)
+        process = self.start(*line, input=input, env=env)
+        out, err = process.communicate(WAIT_LIMIT)
+        return Result(process.wait(), out, err)
 
-    def start(self, *line: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*COMMAND, *line, "--config", str(self.root)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
+    def start(
+        self, *line: str, input: str = "", env: Mapping[str, str] | None = None
+    ) -> ForkedProcess:
+        words = [*line, "--config", str(self.root)]
+        env = {**os.environ, **(env or {})}
+        return ForkedProcess(CLI, *words, env=env, text=True, input=input)
 
     @contextmanager
-    def gateway(self) -> Iterator[subprocess.Popen[str]]:
+    def gateway(self) -> Iterator[ForkedProcess]:
         """Run a gateway; yield when it is ready, and stop it afterwards."""
         process = self.start("system", "start")
         try:
@@ -112,7 +113,7 @@ def run_process(
     )
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> str:
+def read_until(process: TextProcess, text: str) -> str:
     """Read the output up to the line that contains `text`; a thread drains the rest."""
     assert process.stdout is not None
     seen = []
@@ -129,7 +130,7 @@ def read_until(process: subprocess.Popen[str], text: str) -> str:
     pytest.fail(f"{text!r} was not printed, but: {''.join(seen)}")
 
 
-def stop(process: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> int:
+def stop(process: TextProcess, how: signal.Signals = signal.SIGTERM) -> int:
     """Send a signal to a process and return its exit code."""
     if process.poll() is None:
         process.send_signal(how)

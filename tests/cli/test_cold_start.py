@@ -43,6 +43,7 @@ NOT_NEEDED = {
     "ductile.cli.in_process",
     "ductile.config.schema",
     "ductile.config.init_template",
+    "ductile.http.models.authoring_bodies",
     "ductile.http.models.bodies",
     "ductile.http.models.queries",
     "ductile.http.models.responses",

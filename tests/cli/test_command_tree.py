@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import click
 import pytest
@@ -34,6 +36,15 @@ def commands(
 
 
 ALL = list(commands())
+
+
+def test_commands_that_the_dashboard_names_exist() -> None:
+    known = {" ".join(path) for path, _ in ALL}
+    sources = Path(__file__).parents[2] / "web" / "src"
+    text = "".join(path.read_text() for path in sources.rglob("*.tsx"))
+    named = {words.strip() for words in re.findall(r"<code>ductile ([a-z -]+)", text)}
+    assert named
+    assert named <= known
 
 
 def flags(command: click.Command) -> set[str]:
@@ -75,9 +86,13 @@ def test_the_commands_that_write() -> None:
         "api",
         "approval approve",
         "approval reject",
+        "config apply",
         "config init",
+        "config restore",
+        "config revert",
         "config lock",
         "config set",
+        "job bundle",
         "job cancel",
         "job replay",
         "job retry",
@@ -102,6 +117,7 @@ def test_the_commands_that_write() -> None:
         "plugin update",
         "relay discard",
         "relay retry",
+        "relay send",
         "reload",
         "reset",
         "run",
@@ -166,7 +182,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("line", "meant"),
-    [(["statsu"], "status"), (["job", "inspekt"], "inspect"), (["queue", "lst"], "list")],
+    [
+        (["statsu"], "status"),
+        (["job", "inspekt"], "inspect"),
+        (["queue", "lst"], "list"),
+        (["doctor"], "system doctor"),
+        (["why", "x"], "job why"),
+    ],
 )
 def test_an_unknown_command_gives_a_suggestion(
     line: list[str], meant: str, capsys: pytest.CaptureFixture[str]

@@ -41,7 +41,7 @@ pipelines:
   - {name: bad, on: worse, steps: [{id: one, uses: broken}]}
   - {name: away, on: going, steps: [{id: out, relay: {to: lab, event: gone}}]}
 alerts:
-  - {name: failures, on: job.dead, to: hello}
+  - {name: failures, on: job.dead, to: hello, wait: 10h}
 instances:
   - {name: lab, base_url: "http://127.0.0.1:1", ingress_path: /peer/home, secret: 0123456789ab}
 """
@@ -63,6 +63,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "system ui": ("--no-browser",),
     "system verify": ("--quick",),
     "system watch": ("--once",),
+    "config apply": (),
     "config check": (),
     "config diff": (),
     "config get": ("plugin:hello.schedules[0].cron",),
@@ -70,6 +71,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "config init": ("{root}/fresh",),
     "config lock": (),
     "config plan": (),
+    "config restore": ("{root}/kept.db.config.tar",),
+    "config revert": ("{snapshot}",),
     "config schema": (),
     "config set": ("service.log_level", "debug"),
     "config show": ("plugin:hello",),
@@ -79,6 +82,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "alert silence": ("failures", "2h"),
     "alert test": ("failures",),
     "alert unsilence": ("failures",),
+    "plugin compare": ("hello", "--last", "1"),
     "plugin list": (),
     "plugin pause": ("hello", "--reason", "upgrade", "--for", "1h"),
     "plugin resume": ("hello",),
@@ -95,6 +99,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "plugin state unset": ("hello", "n"),
     "plugin sync": ("hello",),
     "plugin test": ("hello",),
+    "plugin trace": ("hello", "--yes", "--no-verify"),
     "plugin update": ("extra",),
     "plugin validate": (),
     "approval approve": ("{approval}",),
@@ -102,6 +107,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "approval reject": ("{approval}", "--comment", "no"),
     "approval show": ("{approval}",),
     "pipeline cancel": ("{stuck}",),
+    "pipeline compare": ("bad",),
     "pipeline dry-run": ("greet",),
     "pipeline list": (),
     "pipeline retry": ("{bad}",),
@@ -114,11 +120,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "schedule next": ("hello",),
     "schedule pause": ("hello/yearly",),
     "schedule resume": ("hello/yearly",),
+    "job bundle": ("{done}", "-o", "{root}/new.json"),
     "job cancel": ("{queued}",),
     "job inspect": ("{done}",),
     "job list": (),
     "job logs": (),
     "job replay": ("{done}",),
+    "job rerun": ("{root}/job.json",),
     "job retry": ("{dead}",),
     "job why": ("{dead}",),
     "node drain": ("n1",),
@@ -129,6 +137,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "relay discard": ("{relay}",),
     "relay list": (),
     "relay retry": ("{relay}",),
+    "relay send": ("lab", "--event", "x.y"),
     "webhook config add": ("github", "pull", "--session", "s"),
     "webhook config list": (),
     "webhook config remove": ("{webhook}",),
@@ -164,7 +173,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 NOW = to_text(SystemClock().now())
 NEED_A_GATEWAY = {
+    "config apply",
     "config plan",
+    "pipeline compare",
     "reload",
     "system reload",
     "system stop",
@@ -174,6 +185,8 @@ NEED_A_GATEWAY = {
     "mcp",
 }
 NEED_NO_GATEWAY = {"system restore", "node forget"}
+AUDITED = {"plugin compare"}
+"""Reads that start a plugin in a running gateway: they leave an entry in the audit log."""
 
 
 def name_of(path: tuple[str, ...]) -> str:
@@ -256,6 +269,7 @@ def fill(used: UsedGateway) -> None:
         db.execute((Path(__file__).parents[1] / "compat/ledger.sql").read_text())
     with cli.gateway():
         ids["done"] = used("plugin", "run", "hello")["job_id"]
+        ids["snapshot"] = used("config", "history")["snapshots"][0]["id"]
         for name, plugin in (("queued", "waits"), ("dead", "broken")):
             cli("plugin", "run", plugin)
             (job,) = used("job", "list", "--plugin", plugin)["jobs"]
@@ -277,7 +291,10 @@ def fill(used: UsedGateway) -> None:
         used("pipeline", "run", "away")
         relays: Callable[[], Any] = lambda: used("relay", "list")["relays"]  # noqa: E731
         ids["relay"] = str(until(lambda: relays() or None)[0]["id"])
-        ids["backup"] = str(used("system", "backup", str(cli.root / "kept.db"))["path"])
+        used("job", "bundle", ids["done"], "-o", str(cli.root / "job.json"))
+        ids["backup"] = str(
+            used("system", "backup", str(cli.root / "kept.db"), "--with-config")["path"]
+        )
     # Dead deliveries, without waiting hours for their attempts.
     with closing(apsw.Connection(str(cli.state / "state.db"))) as db:
         db.execute("UPDATE relay_deliveries SET status = 'dead', next_retry_at = NULL")
@@ -317,9 +334,10 @@ def violations(used: UsedGateway, *, running: bool) -> Iterator[str]:
             if "\x1b" in done.out + done.err:
                 yield f"{line} is coloured without a terminal"
             after = used.snapshot()
-            if after != before:
-                yield f"{line} changed {sorted(difference(before, after))}"
-                before = after
+            allowed = {"audit_log", "sqlite_sequence"} if running and name in AUDITED else set()
+            if changed := set(difference(before, after)) - allowed:
+                yield f"{line} changed {sorted(changed)}"
+            before = after
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -349,7 +367,7 @@ def test_an_invalid_configuration_exits_78_or_is_not_needed(
     ids = dict.fromkeys(
         (
             *("done", "queued", "dead", "reminder", "webhook", "relay", "delivery", "foreign"),
-            *("stuck", "bad", "approval"),
+            *("stuck", "bad", "approval", "snapshot"),
         ),
         "1",
     )
@@ -369,6 +387,8 @@ def test_an_invalid_configuration_exits_78_or_is_not_needed(
         "config get",
         "config init",
         "config lock",
+        "config restore",
+        "config revert",
         "config schema",
         "system demo",
         "system doctor",

@@ -24,6 +24,10 @@ from tests.cli.runner import CliRunner
         ("config check --format json --strict", "config check --strict --json"),
         ("config check --format=human", "config check"),
         ("config backup --to /x", "system backup /x --with-config"),
+        (
+            "config scope set ci jobs:ro,echo:rw --dry-run",
+            'config set tokens[ci].scopes ["jobs:ro","echo:rw"] --lock --dry-run',
+        ),
         ("job list --format json", "job list --format json"),
         ("plugin list", "plugin list"),
     ],

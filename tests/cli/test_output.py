@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import time
+from datetime import datetime
 
 import click
 import pytest
 
-from ductile.cli import output
+from ductile.cli import options, output
 from ductile.cli.commands.system import gateway
 from tests.waiting import until
 
@@ -68,14 +69,55 @@ def test_columns_without_room_are_marked_and_named(
         lines, notes = print_on_terminal(capsys, monkeypatch, columns)
         titles = lines[0].split()
         assert max(map(len, lines)) <= columns
-        if len(titles) == len(HEADINGS):
+        if titles[-1] == "NOTE":
+            continue
+        assert lines[2::2] == ["  it broke"] * len(ROWS)
+        if len(titles) == len(HEADINGS) - 1:
             continue
         assert titles.pop() == "…"
-        missing = ", ".join(HEADINGS[len(titles) :])
+        missing = ", ".join(HEADINGS[len(titles) : -1])
         assert notes.startswith(f"not shown: {missing} (")
-    lines, notes = print_on_terminal(capsys, monkeypatch, 60)
+    lines, notes = print_on_terminal(capsys, monkeypatch, 56)
     assert lines[0].split() == ["JOB", "PLUGIN", "COMMAND", "STATUS", "ATTEMPT", "…"]
-    assert "created, note" in notes
+    assert "created (" in notes
+
+
+def test_note_without_room_is_below_its_row_with_its_start_and_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line of stderr, at the end of an error, is usually its reason."""
+    monkeypatch.setattr(output, "_terminal_width", lambda: 60)
+    error = f"exit code 3; stdout is empty; {'x' * 20} {'y ' * 80}; stderr: no such host"
+    output.print_table(("job", "plugin", "note"), [("a", "b", error), ("c", "d", None)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["JOB", "PLUGIN"]
+    assert lines[2].startswith("  exit code 3;")
+    assert " … " in "".join(lines)
+    assert lines[-2].endswith("stderr: no such host")
+    assert (len(lines) <= 6, lines[-1].split()) == (True, ["c", "d"])
+
+
+def test_a_narrow_terminal_shows_no_columns_without_values_and_short_times(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_terminal_width", lambda: 40)
+    now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}"
+    rows = [(IDS[0], now, None, "it broke"), (IDS[1], now, None, None)]
+    output.print_table(("job", "created", "pipeline", "note"), rows)
+    first = capsys.readouterr().out.splitlines()[1]
+    assert first.split() == ["…448d6e9c0f00", now[11:], "it", "broke"]
+    output.print_table(("job", "created", "note"), [*rows_of("2026-11-16 18:24:32"), rows[0][:3]])
+    assert "…448d6e9c0f00  11-16 18:24" in capsys.readouterr().out
+
+
+def rows_of(created: str) -> list[tuple[str, str, str]]:
+    return [(id, created, "it broke") for id in IDS]
+
+
+def test_times_within_a_text_are_local() -> None:
+    at = "2026-11-16T18:24:32.009353Z"
+    text = output.format_times(f"its retry is due at {at}; then it waits")
+    assert text == f"its retry is due at {output.format_time(at)}; then it waits"
 
 
 def test_text_that_is_not_a_time_is_printed_as_it_is() -> None:
@@ -177,3 +219,21 @@ def test_an_uptime_of_zero_is_less_than_a_second(
     page |= {"approvals": 0, "paused": None, "alerts": [], "undelivered_alerts": []}
     gateway._show_status(page)
     assert "running for less than a second, 2 workers" in capsys.readouterr().out
+
+
+def test_a_time_that_was_printed_can_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables show local times, so a time without a zone is local."""
+    moment = "2026-07-01T08:00:00.000000Z"
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        printed = output.format_time(moment)
+        parsed = [read(printed) for read in (options.parse_since, options.parse_time)]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert printed == "2026-07-01 10:00:00"
+    assert parsed == [moment, moment]
+    assert options.parse_time("2026-07-01T12:00:00+02:00") == "2026-07-01T10:00:00.000000Z"
+    with pytest.raises(click.BadParameter, match="'1h' is not a time"):
+        options.parse_time("1h")

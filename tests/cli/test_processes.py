@@ -353,3 +353,13 @@ def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(cli: CliRu
             escaped = int(pipe.read())
         until(lambda: process_state(escaped) == "")
         assert cli("run", "hello").code == 0
+
+
+def test_a_command_without_a_gateway_leaves_no_process_behind(cli: CliRunner) -> None:
+    os.mkfifo(cli.root / "up")
+    cli.plugin("escapes", ESCAPES.format(up=cli.root / "up"))
+    process = cli.start("run", "escapes")
+    with (cli.root / "up").open() as pipe:
+        escaped = int(pipe.read())
+    process.communicate(timeout=WAIT_LIMIT)
+    assert process_state(escaped) == ""

@@ -22,10 +22,14 @@ ARGUMENTS = {
     ("config", "schema"): ["config"],
     ("events", "follow"): ["--after", "0", "--count", "5"],
     ("api",): ["/config/view"],
+    ("job", "rerun"): ["{root}/job.json"],
     ("pipeline", "show"): ["leak"],
     ("pipeline", "visualize"): ["leak"],
     ("pipeline", "dry-run"): ["leak"],
+    ("pipeline", "compare"): ["leak"],
+    ("plugin", "compare"): ["leaky"],
     ("plugin", "show"): ["leaky"],
+    ("plugin", "trace"): ["leaky", "--yes", "--no-verify"],
     ("plugin", "state", "get"): ["leaky"],
     ("plugin", "test"): ["leaky"],
     ("plugin", "validate"): ["leaky"],
@@ -60,8 +64,9 @@ def leaky(
     shutil.rmtree(root)
 
 
-def words(path: tuple[str, ...], job_id: str) -> list[str]:
-    return [*path, *ARGUMENTS.get(path, ()), *([job_id] if path in WITH_JOB_ID else ())]
+def words(path: tuple[str, ...], job_id: str, root: Path) -> list[str]:
+    arguments = [argument.replace("{root}", str(root)) for argument in ARGUMENTS.get(path, ())]
+    return [*path, *arguments, *([job_id] if path in WITH_JOB_ID else ())]
 
 
 def printed(where: str, result: Result) -> tuple[str, str]:
@@ -73,7 +78,7 @@ def read_everything(leaky: CliRunner, job_id: str, *, running: bool) -> Iterator
         if path in ENDLESS or (path in NEEDS_A_GATEWAY and not running):
             continue
         for form in ([], ["--json", "-v"]):
-            line = [*words(path, job_id), *form]
+            line = [*words(path, job_id, leaky.root), *form]
             result = leaky(*line)
             assert result.code != 2, (line, result.err)
             yield printed(" ".join(line), result)
@@ -90,6 +95,9 @@ def test_no_command_prints_a_secret(leaky: CliRunner) -> None:
             seen.append(printed("plugin run --json", ran))
         job_id = ran.json["job_id"]
         seen.append(printed("pipeline run", leaky("pipeline", "run", "leak", "--payload", payload)))
+        bundle = leaky.root / "job.json"
+        seen.append(printed("job bundle", leaky("job", "bundle", job_id, "-o", str(bundle))))
+        seen.append(("the bundle", bundle.read_text()))
         seen += read_everything(leaky, job_id, running=True)
     seen += read_everything(leaky, job_id, running=False)
     seen.append(printed("plugin run, alone", leaky("plugin", "run", "leaky")))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
 import ductile
 from ductile.cli import main, reference
+from ductile.cli.main import root
 from tests.cli.pipelines import add_pipelines
 from tests.cli.runner import CliRunner, run_process
 
@@ -26,6 +28,15 @@ def test_help_options_and_the_word_help(
     line: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(line) == 0
+    assert capsys.readouterr().out.startswith("Usage: ")
+
+
+def test_the_help_options_do_not_depend_on_the_first_caller(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root._help_option = None
+    root.get_help_option(click.Context(root))
+    assert main(["-h"]) == 0
     assert capsys.readouterr().out.startswith("Usage: ")
 
 

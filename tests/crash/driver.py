@@ -11,12 +11,12 @@ def shorten_times() -> None:
     """Detect dead and silent nodes in six seconds instead of fifteen."""
     from datetime import timedelta
 
-    from ductile.engine.recovery import cluster, dead_nodes, lease, schema_check
+    from ductile.engine.recovery import dead_nodes, lease, node_heartbeat, schema_check
     from ductile.store.engines import postgres
 
     dead_nodes.LOST_AFTER = dead_nodes.FENCE_AFTER = timedelta(seconds=6)
     lease.TERMINATE_AFTER = 3.0
-    cluster.CHECK_SECONDS = schema_check.CHECK_SECONDS = 0.5
+    node_heartbeat.CHECK_SECONDS = schema_check.CHECK_SECONDS = 0.5
     postgres.CALL_TIMEOUT = 4.0
 
 

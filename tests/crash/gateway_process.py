@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,7 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.engine.site import Site
+from tests.fork_server import ForkedProcess
 from tests.http.client import Client
 from tests.waiting import WAIT_LIMIT
 
@@ -29,6 +30,19 @@ def record_run(site: Site) -> str:
     )
 
 
+def _start(folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes] | ForkedProcess:
+    """A gateway of the version that `PYTHONPATH` of `env` names; by default of this one."""
+    if "PYTHONPATH" not in env:
+        return ForkedProcess("tests.crash.driver:main", str(folder), env=env)
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), str(folder)],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
 class GatewayProcess:
     """The process, and the log lines that it has written."""
 
@@ -36,17 +50,9 @@ class GatewayProcess:
         site.write()
         site.prepare_ledger()
         env = dict(site.environ)
-        if "PYTHONPATH" in os.environ:
-            env["PYTHONPATH"] = os.environ["PYTHONPATH"]
         if failpoint is not None:
             env["DUCTILE_FAILPOINT"] = failpoint
-        self.process = subprocess.Popen(
-            [sys.executable, str(DRIVER), str(site.folder)],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        self.process = _start(site.folder, env)
         self.client = Client(site.state / "ductile.sock", timeout=WAIT_LIMIT)
         self.lines: list[dict[str, Any]] = []
         self._changed = threading.Condition()
@@ -105,13 +111,10 @@ class GatewayProcess:
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""
-        handle = os.pidfd_open(self.process.pid)
         try:
-            ended = bool(select.select([handle], [], [], WAIT_LIMIT)[0])
-        finally:
-            os.close(handle)
-        assert ended, (self.lines[-5:], self._errors)
-        code = self.process.wait()
+            code = self.process.wait(WAIT_LIMIT)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"it still runs: {self.lines[-5:]}, {self._errors!r}")
         self._reader.join(WAIT_LIMIT)
         self._drain.join(WAIT_LIMIT)
         return code

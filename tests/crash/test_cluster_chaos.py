@@ -12,6 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,14 +20,19 @@ import psutil
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg_pool import ConnectionPool
+from psycopg_pool.pool import AddConnection, MaintenanceTask
 
+from ductile.store import notices
+from ductile.store.engines import pg_connection
+from ductile.store.engines.api import BEGINNING
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.verify import verify
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import PYTHON, Site
 from tests.pg_proxy import Proxy, proxied
 from tests.postgres import Server, a_server
-from tests.waiting import until
+from tests.waiting import WAIT_LIMIT, until
 
 JOBS = 60
 FENCED_AFTER = 6.0
@@ -326,6 +332,36 @@ def test_every_job_runs_as_often_as_its_attempts_say(cluster: Cluster) -> None:
     cluster.put(3)
     cluster.wait_until_done()
     cluster.check()
+
+
+def test_first_call_after_an_outage_succeeds(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool connects at a fixed interval; that of the driver waits longer each time."""
+    delays: list[float] = []
+    schedule_task = ConnectionPool.schedule_task
+
+    def record(pool: ConnectionPool, task: MaintenanceTask, delay: float) -> None:
+        if isinstance(task, AddConnection):
+            delays.append(delay)
+        schedule_task(pool, task, delay)
+
+    assert pg_connection.RECONNECT_SECONDS <= 1.0
+    monkeypatch.setattr(pg_connection, "RECONNECT_SECONDS", 0.02)
+    monkeypatch.setattr(ConnectionPool, "schedule_task", record)
+    ledger = PostgresLedger(server.database())
+    ledger.start()
+    try:
+        with ThreadPoolExecutor(1) as executor:
+            with server.stopped():
+                # It waits for a connection, so that the pool looks for one.
+                waiting = executor.submit(ledger.write, notices.last_position)
+                until(lambda: len(delays) >= 5)
+            assert waiting.result(WAIT_LIMIT) == BEGINNING
+        assert max(delays) <= pg_connection.RECONNECT_SECONDS
+        assert ledger.write(notices.last_position) == BEGINNING
+    finally:
+        ledger.close()
 
 
 @pytest.mark.torture

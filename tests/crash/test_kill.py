@@ -20,7 +20,10 @@ from tests.crash.gateway_process import Producer, record_run
 from tests.engine.site import OK, PYTHON, Site
 from tests.waiting import until
 
-ELSEWHERE = ("alert.", "relay.", "delivery.", "reminder.", "restore.", "wait_ended")
+ELSEWHERE = (
+    *("alert.", "relay.", "delivery.", "reminder.", "replace.", "restore."),
+    *("wait_ended", "waits_ended"),
+)
 """Not in the life of a job; tested in other files."""
 
 

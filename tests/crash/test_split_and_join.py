@@ -9,8 +9,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Self
 import apsw
 import pytest
 
+from tests.fork_server import CLI, ForkedProcess
 from tests.waiting import WAIT_LIMIT, until
 
 STEPS = ["after", "fan.0.step_1", "fan.1.step_1", "fan.2.step_1", "step_1"]
@@ -62,9 +61,7 @@ class Running:
     def __init__(self, site: Path, dies_at: str = "") -> None:
         self.site = site
         env = {**os.environ, "DUCTILE_FAILPOINT": dies_at}
-        command = [sys.executable, "-m", "ductile", "system", "start", "--config", str(site)]
-        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
+        self.process = ForkedProcess(CLI, "system", "start", "--config", str(site), env=env)
         self.output = self.process.stdout
         self.ready = self._wait_until_ready()
 
@@ -97,7 +94,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(WAIT_LIMIT)
-        self.output.close()
+        self.process.close()
 
 
 def rows(site: Path, sql: str) -> list[tuple[object, ...]]:

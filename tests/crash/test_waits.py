@@ -13,6 +13,7 @@ from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site
 from tests.waiting import until
 
+PAYS = """echo '{"status": "ok", "result": 1, "events": [{"type": "paid", "payload": {}}]}'\n"""
 UNREACHABLE = (OSError, http.client.HTTPException)
 RETRY = {"max_attempts": 10, "backoff_base": "10ms"}
 
@@ -41,6 +42,11 @@ def steps(gateway: GatewayProcess) -> list[tuple[str, str]]:
 
 def waiting(gateway: GatewayProcess) -> list[dict[str, Any]]:
     return list(gateway.client.get("/approvals?status=waiting").json["approvals"])
+
+
+def count_waits(gateway: GatewayProcess) -> int:
+    jobs = gateway.client.get("/jobs?status=queued&limit=300").json["jobs"]
+    return sum("waits for" in (job["waits_for"] or "") for job in jobs)
 
 
 def start_run(gateway: GatewayProcess) -> None:
@@ -75,6 +81,30 @@ def test_crash_while_a_timer_ends_a_wait(
     again = start_gateway().ready()
     until(lambda: runs(again) == [("p", "succeeded")])
     assert steps(again) == [("hold", "succeeded"), ("next", "succeeded")]
+
+
+def test_crash_while_an_event_ends_many_waits(
+    site: Site, start_gateway: Callable[..., GatewayProcess]
+) -> None:
+    site.plugin("note", OK, retry=RETRY)
+    wait = {"wait": {"event": "paid", "timeout": "1h"}}
+    site.settings["pipelines"] = [
+        {
+            "name": "p",
+            "on": "go",
+            "steps": [{"split": [wait] * 250}, {"id": "next", "uses": "note"}],
+        },
+    ]
+    site.plugin("pay", PAYS)
+    first = start_gateway("waits_ended:1").ready()
+    start_run(first)
+    until(lambda: count_waits(first) == 250)
+    with contextlib.suppress(*UNREACHABLE):
+        first.client.post("/plugin/pay/poll", {})
+    assert first.wait() == -9
+    again = start_gateway().ready()
+    until(lambda: ("p", "succeeded") in runs(again))
+    assert steps(again).count(("next", "succeeded")) == 1
 
 
 @pytest.mark.parametrize("failpoint", ["commit.before:4", "commit.after:6", "commit.before:8"])

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import Command, output_matches
+from tests.fork_server import write_launcher
 from tests.ports import find_free_port
 from tests.waiting import WAIT_LIMIT, until
 
@@ -25,14 +26,22 @@ _END = "-- end of command --"
 
 
 class Session:
-    """Bash with `ductile` on its path and an empty home directory."""
+    """Bash with `ductile` on its path and an empty home directory.
 
-    def __init__(self, folder: Path) -> None:
+    With `forked`, `ductile` is a program that has the fork server of the tests run each command.
+    """
+
+    def __init__(self, folder: Path, *, forked: bool = False) -> None:
         self.folder = folder
         self._ports = {port: str(find_free_port()) for port in PORTS}
-        bin_dir = Path(sys.executable).parent
+        programs = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        if forked:
+            launchers = folder / ".bin"
+            launchers.mkdir()
+            write_launcher(launchers / "ductile")
+            programs.insert(0, str(launchers))
         env = {
-            "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(programs),
             "HOME": str(folder),
             "TMPDIR": str(folder),
             "LANG": "C.UTF-8",
@@ -122,10 +131,11 @@ class Session:
 
 
 @pytest.fixture
-def session() -> Iterator[Session]:
+def session(request: pytest.FixtureRequest) -> Iterator[Session]:
+    """Its parameter, which is optional, is whether `ductile` is forked."""
     # The path of a unix socket has at most 107 bytes, so the directory needs a short name.
     folder = Path(tempfile.mkdtemp(prefix="dt-")).resolve()
-    session = Session(folder)
+    session = Session(folder, forked=getattr(request, "param", False))
     yield session
     session.end()
     shutil.rmtree(folder, ignore_errors=True)

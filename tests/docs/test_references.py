@@ -114,6 +114,19 @@ def test_modules_that_architecture_and_records_name_exist() -> None:
     assert missing == []
 
 
+def test_changelog_has_each_heading_once_per_version() -> None:
+    for version in re.split(
+        r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M
+    ):
+        headings = re.findall(r"^### (.+)$", version, re.MULTILINE)
+        assert len(headings) == len(set(headings)), version.split("\n")[0]
+
+
+def test_results_of_the_benchmarks_fit_one_screen() -> None:
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 60, "conditions and experiments are in bench/NOTES.md"
+
+
 CITING = ("src", "tests", "bench", "deploy", "plugins")
 PAGE = re.compile(r"docs/(?:adr|specification|performance|tutorial|how-to|reference)[\w/-]*\.md")
 SECTION = re.compile(r'docs/specification\.md,\s+"([^"]+)"')

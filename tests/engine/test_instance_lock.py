@@ -170,7 +170,7 @@ def test_no_pid_without_a_lock_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["1\n", "1 command\n", ""])
-def test_pid_is_that_of_the_holder_whatever_the_file_says(
+def test_pid_is_that_of_the_holder_whatever_the_file_contains(
     tmp_path: Path, holder, text: str
 ) -> None:
     (tmp_path / "ductile.lock").write_text(text)
@@ -214,8 +214,9 @@ def test_files_of_a_gateway_are_private(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as running:
         running.run("echo")
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in site.state.iterdir()}
-        assert set(modes.values()) == {0o600}
+        for path in site.state.rglob("*"):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            assert mode == (0o700 if path.is_dir() else 0o600), path
         assert stat.S_IMODE(site.state.stat().st_mode) == 0o700
 
 

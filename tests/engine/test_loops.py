@@ -15,7 +15,7 @@ from ductile.clock import SystemClock, to_text
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.dispatch.dispatcher import WorkSignal
 from ductile.engine.loop import Loop
-from ductile.engine.observability.retention import PAUSE, RetentionCleaner
+from ductile.engine.scheduling.retention import PAUSE, RetentionCleaner
 from ductile.engine.scheduling.retries import POLL_SECONDS, RetryPromoter
 from ductile.errors import LedgerBroken, LedgerBusy
 from ductile.log import configure

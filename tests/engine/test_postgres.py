@@ -8,7 +8,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from ductile.engine.recovery import cluster, dead_nodes
+from ductile.engine.recovery import dead_nodes, node_heartbeat
 from ductile.errors import LedgerError
 from ductile.model import Cancellation
 from ductile.operations import schedule_report, status
@@ -122,7 +122,7 @@ def test_jobs_of_a_dead_boot_are_recovered(
     site: Site, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_nodes, "LOST_AFTER", timedelta(seconds=0.5))
-    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(node_heartbeat, "CHECK_SECONDS", 0.05)
     site.plugin("echo", OK, retry={"backoff_base": "10ms"})
     with site.opened():
         pass

@@ -7,9 +7,11 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,25 @@ def test_job_whose_workspace_cannot_be_created_fails(
         job = running.ended(started(running))
     assert job["status"] == "failed"
     assert job["last_error"].startswith("no workspace: ")
+
+
+def test_trees_deeper_than_the_stack_are_copied_and_removed(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    workspaces = Workspaces(root, lambda _: True)
+    deep = workspaces.path("parent").joinpath(*["d"] * (sys.getrecursionlimit() + 100))
+    try:
+        os.makedirs(root)
+        subprocess.run(["mkdir", "-p", deep], check=True)
+        (root / "parent" / "file").write_text("of a job")
+        (root / "parent" / "link").symlink_to(tmp_path)
+        assert workspaces.provide(CHILD) == str(root / "child")
+        assert (root / "child").joinpath(*deep.parts[-900:]).is_dir()
+        later = datetime.now(UTC) + timedelta(seconds=1)
+        assert workspaces.sweep(later, 0.0, lambda _: False) == 2
+        assert os.listdir(root) == []
+    finally:
+        # The other programs that remove temporary files may recurse.
+        subprocess.run(["rm", "-rf", root], check=True)
 
 
 def test_only_old_directories_that_are_not_in_use_are_removed(tmp_path: Path) -> None:

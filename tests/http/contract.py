@@ -30,7 +30,8 @@ def _router() -> PathRouter:
 
 
 def find_endpoint(method: str, target: str) -> Endpoint | None:
-    scope = {"method": method, "path": unquote(target.partition("?")[0])}
+    raw = target.partition("?")[0]
+    scope = {"method": method, "path": unquote(raw), "raw_path": raw.encode()}
     try:
         found: Any = _router()._find(scope)
     except HTTPException:

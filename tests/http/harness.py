@@ -21,7 +21,7 @@ from ductile.engine.gateway import Gateway
 from ductile.http.models import queries
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer
-from ductile.http.server.run import open_listeners
+from ductile.http.server.open import open_listeners
 from ductile.operations.config.seal import measure_files
 from tests.http.contract import check_response
 from tests.waiting import WAIT_LIMIT

@@ -147,7 +147,7 @@ def test_a_directory_gets_a_file_that_is_named_after_the_time(site: Site, folder
     assert backup.target_for(None, site.state, None, now).parent == site.state / "backups"
 
 
-def test_a_directory_that_is_not_there_is_not_made(site: Site, folder: Path) -> None:
+def test_missing_directory_is_not_created(site: Site, folder: Path) -> None:
     with site.opened() as site_run, pytest.raises(Refused, match="no directory"):
         make_backup(site_run, folder / "a" / "b.db")
     assert os.listdir(folder) == []
@@ -224,9 +224,7 @@ def test_a_copy_with_damaged_pages_is_not_stored(
     assert os.listdir(folder) == []
 
 
-def test_a_ledger_that_breaks_a_promise_is_copied_and_that_is_said(
-    place: Site, folder: Path
-) -> None:
+def test_a_ledger_with_violations_is_copied_and_reported(place: Site, folder: Path) -> None:
     with place.running() as site_run:
         site_run.run("echo")
         site_run.run("echo")

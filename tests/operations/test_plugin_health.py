@@ -23,7 +23,7 @@ def checked(site_run: Running) -> dict[str, plugin_health.HealthCheck]:
     )
 
 
-def test_a_plugin_that_says_ok_is_healthy(site: Site) -> None:
+def test_a_plugin_that_responds_ok_is_healthy(site: Site) -> None:
     site.plugin("echo", OK, commands=COMMANDS)
     with site.opened() as site_run:
         found = checked(site_run)
@@ -104,7 +104,7 @@ def test_an_answer_has_a_size(site: Site, size: int, healthy: bool) -> None:
     assert healthy or checkup.detail == "the response is larger than 1 MiB"
 
 
-def test_plugins_are_asked_side_by_side(site: Site) -> None:
+def test_health_commands_run_in_parallel(site: Site) -> None:
     """Each waits until all have come: one after the other, none would ever answer."""
     gate = site.gate()
     for n in range(4):
@@ -137,7 +137,7 @@ def test_nothing_of_a_checkup_is_recorded(site: Site) -> None:
         assert ledger.read(lambda tx: tx.all("pending_jobs", limit=10)) == []
 
 
-def test_a_checkup_beside_running_jobs_disturbs_neither(site: Site) -> None:
+def test_a_checkup_during_running_jobs_disturbs_neither(site: Site) -> None:
     gate = site.gate()
     site.plugin("busy", gate.script() + OK, commands=("poll",))
     site.plugin("echo", OK, commands=COMMANDS)

@@ -10,7 +10,7 @@ import pytest
 
 from ductile.engine.config import compile_schedules
 from ductile.errors import NotFound, Severity
-from ductile.operations import schedule_report
+from ductile.operations import schedule_report, status
 from ductile.store import schedules
 from tests.engine.scheduling.harness import BAD, HOUR, SchedulerHarness
 from tests.engine.site import OK, Site
@@ -52,7 +52,7 @@ def test_an_entry_shows_its_rule_its_next_run_and_its_last(make_scheduler: Make)
     assert row["next_run"] == "2026-02-08T11:05:00.000000Z"
 
 
-def test_without_a_ledger_the_next_run_is_still_told(make_scheduler: Make) -> None:
+def test_without_a_ledger_the_next_run_is_still_reported(make_scheduler: Make) -> None:
     row = listed(make_scheduler({"cron": "5 * * * *"}), ledger=None)
     assert row["next_run"] == "2026-02-08T10:05:00.000000Z"
 
@@ -71,14 +71,14 @@ def test_a_one_shot_that_has_fired_is_exhausted(make_scheduler: Make) -> None:
     assert (row["state"], row["next_run"]) == ("exhausted", None)
 
 
-def test_an_unready_plugins_entry_says_why(make_scheduler: Make) -> None:
+def test_entry_of_an_unready_plugin_has_the_reason(make_scheduler: Make) -> None:
     work = make_scheduler({"every": "5m"})
     work.unready["echo"] = "its init failed: no luck"
     row = listed(work)
     assert (row["state"], row["reason"]) == ("unhealthy", "its init failed: no luck")
 
 
-def test_a_refused_plugins_entry_says_why(make_scheduler: Make, site) -> None:
+def test_entry_of_a_refused_plugin_has_the_reason(make_scheduler: Make, site) -> None:
     work = make_scheduler({"every": "5m"})
     (site.plugins / "echo" / "run").chmod(0o644)
     row = listed(work)
@@ -86,7 +86,7 @@ def test_a_refused_plugins_entry_says_why(make_scheduler: Make, site) -> None:
     assert "execut" in row["reason"]
 
 
-def test_what_was_held_back_says_why_and_when_it_was_due(make_scheduler: Make) -> None:
+def test_a_held_occurrence_has_its_reason_and_its_due_time(make_scheduler: Make) -> None:
     work = make_scheduler({"every": "1h"})
     work.run(HOUR - 60)
     work.unready["echo"] = "its init failed"
@@ -132,6 +132,10 @@ def test_an_open_breaker_shows(make_scheduler: Make) -> None:
     row = listed(work)
     assert row["state"] == "breaker_open"
     assert "2 failures" in row["reason"]
+    work.site.settings["plugins"]["echo"]["circuit_breaker"] = "off"
+    compiled = work.compiled()
+    assert listed(work)["state"] == "active"
+    assert work.ledger.read(lambda tx: status.tripped_breakers(tx, compiled, 9)) == []
 
 
 def test_the_coming_fires_are_those_that_then_come(make_scheduler: Make) -> None:

@@ -154,7 +154,7 @@ class TestForms:
         keys = [{"name": "pin", "secret": True}, "plain", {"name": "base_url", "secret": False}]
         found = manifest(config_keys={"required": keys, "optional": [{"name": "other"}]})
         assert found.config_keys.required_names() == ("pin", "plain", "base_url")
-        assert found.config_keys.optional_names() == ("other",)
+        assert [key.name for key in found.config_keys.optional] == ["other"]
         assert found.config_keys.secret_marks() == {"pin": True, "base_url": False}
 
     def test_protocol_2_example_is_read(self) -> None:

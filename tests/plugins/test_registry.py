@@ -183,7 +183,7 @@ class TestInstances:
         registry = find(root, absent=InstanceSpec())
         assert get_reason(registry, "absent") == "no plugin root has a plugin named absent"
 
-    def test_bundled_plugin_that_no_root_has_says_what_to_add(self, root: Path) -> None:
+    def test_bundled_plugin_that_no_root_has_names_the_lines_to_add(self, root: Path) -> None:
         assert get_reason(find(root, echo=InstanceSpec())) == (
             "no plugin root has a plugin named echo; "
             'to load the bundled plugin, add "bundled:" to plugin_roots'

@@ -23,12 +23,12 @@ from ductile.model import Launch
 from ductile.runner import isolation, reaper
 from ductile.runner.pool import RunnerPool
 isolation.forbid_inspection()
-plugin, name, *bystander = sys.argv[1:]
+plugin, name, owned, *bystander = sys.argv[1:]
 if bystander:
     # Without our output, whose end the test waits for.
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     os.posix_spawn("/bin/sleep", bystander, {}, file_actions=null)
-pool = RunnerPool(2, cgroup_name=name, owns_all_children=True)
+pool = RunnerPool(2, cgroup_name=name, **{owned: True})
 pool.start()
 env = {"PATH": os.environ["PATH"]}
 print(pool.slot(0).run(Launch((plugin,), env, b"", 60.0)).ending.name, flush=True)
@@ -60,9 +60,15 @@ os.execve(sys.executable, [sys.executable, "-ISc", PROGRAM, {order}], {{}})
 
 
 class IsolatedGateway:
-    def __init__(self, plugin: str, name: str = "", bystander: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        plugin: str,
+        name: str = "",
+        owned: str = "owns_all_children",
+        bystander: tuple[str, ...] = (),
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", GATEWAY, plugin, name, *bystander],
+            [sys.executable, "-c", GATEWAY, plugin, name, owned, *bystander],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -88,9 +94,10 @@ def cgroup_name():
 
 
 @pytest.mark.parametrize("order", ["str(slot), str(runner)", "str(runner), str(slot)"])
-def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(plugins, fifo, order):
+@pytest.mark.parametrize("owned", ["owns_all_children", "owns_children_after_loss"])
+def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(plugins, fifo, order, owned):
     plugin = plugins.python(ESCAPES.format(fifo=fifo.path, order=order))
-    gateway = IsolatedGateway(plugin)
+    gateway = IsolatedGateway(plugin, owned=owned)
     escaped = fifo.number()
     assert gateway.line() == "LOST"
     assert process_state(escaped) == ""

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from ductile.model import Ending
 from ductile.runner.sandbox import policy as sandbox
-from ductile.runner.sandbox.policy import FILES, NETWORK, SIGNALS, Policy, Support
+from ductile.runner.sandbox.policy import FILES, NETWORK, PROCESSES, SIGNALS, Policy, Support
 from ductile.runner.sandbox.restrict import probe
 
 OWN = probe()
@@ -97,15 +98,17 @@ def test_a_policy_survives_its_encoding(tmp_path):
         tmp_path, network="ports", ports=(443, 8443), memory=1, write=("/a b", "/ü")
     )
     assert sandbox.decode(whole.encode()) == whole
-    longer = sandbox.decode(whole.encode() + b"\0/workspace")
-    assert longer.write == ("/a b", "/ü", "/workspace")
+    longer = sandbox.decode(whole.encode() + b"\0\0/workspace")
+    assert (longer.write, longer.own) == (("/a b", "/ü"), ("/workspace",))
+    alone = sandbox.decode(make_policy(tmp_path).encode() + b"\0\0/workspace")
+    assert (alone.write, alone.own) == ((), ("/workspace",))
 
 
 @pytest.mark.parametrize(
     ("abi", "network", "missing"),
     [
-        (0, "none", {FILES, SIGNALS}),
-        (0, "ports", {FILES, NETWORK, SIGNALS}),
+        (0, "none", {FILES, PROCESSES, SIGNALS}),
+        (0, "ports", {FILES, NETWORK, PROCESSES, SIGNALS}),
         (3, "ports", {NETWORK, SIGNALS}),
         (4, "ports", {SIGNALS}),
         (6, "ports", set()),
@@ -118,7 +121,7 @@ def test_what_a_kernel_does_not_hold_is_reported(abi, network, missing):
 
 def test_without_seccomp_sockets_and_processes_are_not_held():
     gaps = sandbox.find_gaps(Support(7, False), "none", 0)
-    assert gaps.keys() == {NETWORK, sandbox.SOCKETS, sandbox.PROCESSES}
+    assert gaps.keys() == {NETWORK, sandbox.SOCKETS, PROCESSES}
 
 
 def test_the_processes_of_root_are_not_limited():
@@ -151,9 +154,34 @@ def test_a_shell_plugin_reaches_only_its_own_files(box, tmp_path):
 
 @needs_kernel
 def test_the_temporary_directory_is_removed_with_its_content(box, tmp_path):
-    text = "mkdir -p $TMPDIR/a/b; echo x > $TMPDIR/a/b/c; ln -s / $TMPDIR/a/root; chmod 0 $TMPDIR/a"
+    # Deeper than Python recurses.
+    deep = "/d" * 1200
+    text = f"mkdir -p $TMPDIR/a/b $TMPDIR/c{deep}; echo x > $TMPDIR/a/b/c; ln -s / $TMPDIR/a/root"
+    text += "; chmod 0 $TMPDIR/a"
     assert box.shell(f"{text}; echo $TMPDIR").stdout.startswith(os.fsencode(tmp_path / "tmp"))
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@needs_kernel
+def test_a_link_in_the_place_of_a_granted_path_grants_nothing(box, tmp_path):
+    for name in ("state", "shared", "shared/deep"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "state" / "ledger").write_text("rows")
+    granted = {
+        "write": (str(tmp_path / "shared"), str(tmp_path / "shared/deep/inner")),
+        "read": (*SYSTEM, *PYTHON_FILES, str(tmp_path / "own"), str(tmp_path / "shared/later")),
+    }
+    swap = (
+        f"ln -s {tmp_path}/state {tmp_path}/shared/later; rmdir {tmp_path}/shared/deep\n"
+        f"mkdir {tmp_path}/shared/far; ln -s {tmp_path} {tmp_path}/shared/far/inner\n"
+        f"ln -s far {tmp_path}/shared/deep"
+    )
+    assert box.shell(swap, **granted).stderr == b""
+    outcome = box.shell(f"cat {tmp_path}/state/ledger || echo x > {tmp_path}/state/new", **granted)
+    assert (outcome.stdout, list((tmp_path / "state").iterdir())) == (
+        b"",
+        [tmp_path / "state" / "ledger"],
+    )
 
 
 @needs_kernel
@@ -180,9 +208,11 @@ def test_without_network_no_socket_can_be_created(box):
         "    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n"
         "        attempt(socket.socket, family, kind)\n"
         "attempt(socket.socketpair)\n"
-        "attempt(socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        # A raw one is one of datagrams.
+        "for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):\n"
+        "    attempt(socket.socketpair, socket.AF_UNIX, kind)\n"
     )
-    assert box.python(text) == ["EACCES"] * 8 + ["ok", "EACCES"]
+    assert box.python(text) == ["EACCES"] * 8 + ["ok", "EACCES", "EACCES"]
 
 
 @needs_kernel
@@ -208,19 +238,71 @@ def test_only_the_listed_ports_can_be_connected_to(box):
             "tcp = socket.socket()\n"
             f"attempt(tcp.sendto, b'x', 0x20000000, ('127.0.0.1', {ports[1]}))\n"
             "attempt(socket.socket, socket.AF_INET, socket.SOCK_STREAM, 262)\n"
+            # Without a protocol, it is SCTP where the kernel has that.
+            "attempt(socket.socket, socket.AF_INET, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)\n"
             "attempt(tcp.bind, ('127.0.0.1', 0))\n"
             "attempt(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)\n"
         )
         found = box.python(text, network=sandbox.NETWORK_PORTS, ports=ports[:1])
         everything = box.python(text, network=sandbox.NETWORK_ALL)
-    assert found == ["ok", "EACCES", "EACCES", "EACCES", "EACCES", "ok"]
+    assert found == ["ok", *["EACCES"] * 5, "ok"]
     assert everything[:2] == ["ok", "ok"]
 
 
 @needs_kernel
 def test_processes_outside_of_the_job_cannot_be_signalled(box):
-    text = f"for pid in (os.getppid(), {os.getpid()}, 1): attempt(os.kill, pid, 0)"
-    assert box.python(text) == ["EPERM"] * 3
+    tgkill = {"x86_64": 234, "aarch64": 131}[os.uname().machine]
+    text = (
+        "import resource\n"
+        f"gateway = {os.getpid()}\n"
+        "def thread():\n"
+        "    libc = ctypes.CDLL(None, use_errno=True)\n"
+        f"    if libc.syscall(*map(ctypes.c_long, ({tgkill}, gateway, gateway, 0))):\n"
+        "        raise OSError(ctypes.get_errno(), '')\n"
+        "for pid in (os.getppid(), gateway, 1): attempt(os.kill, pid, 0)\n"
+        "attempt(os.killpg, os.getpgid(os.getppid()), 0)\n"
+        "attempt(thread)\n"
+        "attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(gateway), 0))\n"
+        # A limit of processor time kills, too.
+        "attempt(resource.prlimit, gateway, resource.RLIMIT_CPU)\n"
+        "attempt(resource.prlimit, 0, resource.RLIMIT_CPU)\n"
+        "attempt(os.kill, os.getpid(), 0)\n"
+    )
+    assert box.python(text) == ["EPERM"] * 7 + ["ok"] * 2
+
+
+@needs_kernel
+def test_programs_with_the_rights_of_another_user_give_none(box, pool, plugins):
+    assert box.python("print([l for l in open('/proc/self/status') if 'NoNewPrivs' in l])") == [
+        "['NoNewPrivs:\\t1\\n']"
+    ]
+    if os.getuid():
+        pytest.skip("only root can create a program of another user")
+    box.own.mkdir(exist_ok=True)
+    other = shutil.copy(shutil.which("id"), box.own / "id")
+    os.chown(other, 65534, 65534)
+    other.chmod(0o4755)
+    free = pool.slot(0).run(plugins.launch(str(other), "-u"))
+    assert free.stdout == b"65534\n"
+    assert box.shell(f"{other} -u").stdout == b"0\n"
+
+
+@needs_kernel
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has these capabilities")
+def test_a_job_of_root_keeps_capabilities_over_files_and_users_only(box):
+    text = (
+        "import stat\n"
+        "here = os.environ['TMPDIR']\n"
+        "attempt(os.mknod, f'{here}/disk', stat.S_IFBLK | 0o600, os.makedev(7, 0))\n"
+        "attempt(os.chroot, here)\n"
+        "attempt(socket.sethostname, socket.gethostname())\n"
+        "attempt(socket.socket, socket.AF_INET, socket.SOCK_RAW, 6)\n"
+        "attempt(os.chown, here, 65534, 65534)\n"
+        "attempt(open, f'{here}/file', 'w')\n"
+        "attempt(os.setuid, 65534)\n"
+    )
+    found = box.python(text, network=sandbox.NETWORK_ALL)
+    assert found == ["EPERM"] * 4 + ["ok"] * 3
 
 
 STATIC = r"""
@@ -242,6 +324,8 @@ int main(int count, char **words) {
     attempt("ledger", open(words[1], O_RDWR));
     sprintf(path, "/proc/%d/environ", pid);
     attempt("environ", open(path, O_RDONLY));
+    sprintf(path, "/proc/%d/mem", atoi(words[3]));
+    attempt("memory", open(path, O_RDWR));
     attempt("tcp", socket(AF_INET, SOCK_STREAM, 0));
     attempt("udp", socket(AF_INET, SOCK_DGRAM, 0));
     attempt("unix", socket(AF_UNIX, SOCK_STREAM, 0));
@@ -273,21 +357,39 @@ def static_program(tmp_path_factory) -> Path:
     return folder / "hostile"
 
 
+@pytest.fixture
+def other_plugin() -> Iterator[int]:
+    """The pid of a process with the user and the capabilities of another sandboxed plugin."""
+    text = (
+        "from ductile.runner.sandbox.capabilities import drop_capabilities\n"
+        "drop_capabilities()\n"
+        "print(flush=True)\n"
+        "input()\n"
+    )
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.communicate(b"\n")
+
+
 def attempts(outcome) -> dict[str, str]:
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
     return dict(line.split() for line in outcome.stdout.decode().splitlines())
 
 
 @needs_kernel
-def test_a_static_program_is_refused_everything(box, tmp_path, static_program):
+def test_a_static_program_is_refused_everything(box, tmp_path, static_program, other_plugin):
     (tmp_path / "ledger").write_text("rows")
-    words = str(tmp_path / "ledger"), str(os.getpid())
+    words = str(tmp_path / "ledger"), str(os.getpid()), str(other_plugin)
     readable = (*SYSTEM, str(static_program.parent))
     found = attempts(box.run(str(static_program), *words, read=readable))
     x86 = {"x32": "ENOSYS", "i386": "ENOSYS"} if "x32" in found else {}
     assert found == {
         "ledger": "EACCES",
         "environ": "EACCES",
+        "memory": "EACCES",
         "tcp": "EACCES",
         "udp": "EACCES",
         "unix": "EACCES",
@@ -297,19 +399,28 @@ def test_a_static_program_is_refused_everything(box, tmp_path, static_program):
         "signal": "EPERM",
         **x86,
     }
+    in_memory = box.python(
+        f"program = open({str(static_program)!r}, 'rb').read()\n"
+        "memory = os.memfd_create('program')\n"
+        "os.write(memory, program)\n"
+        f"os.execve(memory, ('program', *{words}), {{}})\n",
+        read=(*readable, *PYTHON_FILES, str(box.own)),
+    )
+    assert dict(zip(in_memory[::2], in_memory[1::2], strict=True)) == found
 
 
 @needs_kernel
 @pytest.mark.parametrize("abi", [0, 3, 4, 6])
 def test_what_is_not_reported_as_missing_is_refused_at_older_versions(
-    box, tmp_path, static_program, abi
+    box, tmp_path, static_program, other_plugin, abi
 ):
     (tmp_path / "ledger").write_text("rows")
-    words = str(tmp_path / "ledger"), str(os.getpid())
+    words = str(tmp_path / "ledger"), str(os.getpid()), str(other_plugin)
     readable = (*SYSTEM, str(static_program.parent))
     found = attempts(box.run(str(static_program), *words, read=readable, abi=abi))
     gaps = sandbox.find_gaps(Support(abi, True), sandbox.NETWORK_NONE, 0)
     assert (found["ledger"] == "ok") == (FILES in gaps)
+    assert (found["memory"] == "ok") == (PROCESSES in gaps)
     assert (found["signal"] == "ok") == (SIGNALS in gaps)
     assert {found[name] for name in ("tcp", "udp", "unix", "ptrace", "vm", "io_uring")} <= {
         "EACCES",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ductile.clock import to_text
-from ductile.core.agents.heartbeat import Beat
+from ductile.core.agents.heartbeat import Heartbeat
 from ductile.store import agents, notices
 from ductile.store.agents import AliveAgent, AliveWindow
 from ductile.store.engines.api import BEGINNING, Ledger
@@ -30,9 +30,9 @@ class AgentHarness:
     def __init__(self, ledger: Ledger, clock: FakeClock) -> None:
         self.ledger, self.clock = ledger, clock
 
-    def beat(self, *ids: str, cluster: str = "west", said: str = SAID) -> None:
-        beats, now = [Beat(id, cluster, said) for id in ids], self.clock.now()
-        self.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, now))
+    def heartbeat(self, *ids: str, cluster: str = "west", said: str = SAID) -> None:
+        heartbeats, now = [Heartbeat(id, cluster, said) for id in ids], self.clock.now()
+        self.ledger.write(lambda tx: agents.record_heartbeats(tx, heartbeats, now))
 
     def rows(self, **which: Any) -> list[dict[str, Any]]:
         return self.ledger.read(lambda tx: agents.list_agents(tx, **which))
@@ -61,7 +61,7 @@ class AgentHarness:
 
 
 def test_heartbeat_is_stored(harness: AgentHarness) -> None:
-    harness.beat("a")
+    harness.heartbeat("a")
     assert harness.rows() == [
         {
             "agent_id": "a",
@@ -76,31 +76,35 @@ def test_heartbeat_is_stored(harness: AgentHarness) -> None:
 def test_last_heartbeat_of_an_agent_counts(harness: AgentHarness) -> None:
     for turn in range(20):
         harness.clock.advance(1)
-        harness.beat("a", "a", cluster=f"c{turn}", said=to_text(harness.clock.now()))
+        harness.heartbeat("a", "a", cluster=f"c{turn}", said=to_text(harness.clock.now()))
     (row,) = harness.rows()
     assert row["cluster_id"] == "c19"
     assert row["last_seen_at"] == row["received_at"] == to_text(harness.clock.now())
 
 
 def test_last_heartbeat_of_a_batch_counts(harness: AgentHarness) -> None:
-    beats = [Beat("a", "one", SAID), Beat("b", "x", SAID), Beat("a", "two", SAID)]
-    harness.ledger.write(lambda tx: agents.record_heartbeats(tx, beats, harness.clock.now()))
+    heartbeats = [
+        Heartbeat("a", "one", SAID),
+        Heartbeat("b", "x", SAID),
+        Heartbeat("a", "two", SAID),
+    ]
+    harness.ledger.write(lambda tx: agents.record_heartbeats(tx, heartbeats, harness.clock.now()))
     assert [row["cluster_id"] for row in harness.rows()] == ["two", "x"]
 
 
 def test_any_agent_id_is_stored_unchanged(harness: AgentHarness) -> None:
     ids = ["a'b", 'a"b', "a,b", "é😀", "%s", ":now", "\\", "a" * 200]
     for id in ids:
-        harness.beat(id, cluster=id)
+        harness.heartbeat(id, cluster=id)
     found = harness.rows()
     assert sorted(row["agent_id"] for row in found) == sorted(ids)
     assert all(row["agent_id"] == row["cluster_id"] for row in found)
 
 
 def test_heartbeat_keeps_the_capabilities(harness: AgentHarness) -> None:
-    harness.beat("a")
+    harness.heartbeat("a")
     assert harness.register("a")
-    harness.beat("a")
+    harness.heartbeat("a")
     assert harness.rows()[0]["capabilities"] == CAPABLE
 
 
@@ -114,7 +118,7 @@ def test_contact_without_a_cluster_keeps_the_known_one(harness: AgentHarness) ->
 
 
 def test_only_changed_capabilities_are_announced(harness: AgentHarness) -> None:
-    harness.beat("a")
+    harness.heartbeat("a")
     assert harness.register("a")
     assert not harness.register("a")
     assert not harness.register("a", dict(reversed(CAPABLE.items())))
@@ -124,7 +128,7 @@ def test_only_changed_capabilities_are_announced(harness: AgentHarness) -> None:
 
 
 def test_removed_capabilities_are_announced_once(harness: AgentHarness) -> None:
-    harness.beat("a")
+    harness.heartbeat("a")
     harness.register("a")
     now = harness.clock.now()
     assert harness.ledger.write(lambda tx: agents.remove_capabilities(tx, "a", now))
@@ -134,16 +138,16 @@ def test_removed_capabilities_are_announced_once(harness: AgentHarness) -> None:
 
 
 def test_overdue_agents_are_outside_of_the_window(harness: AgentHarness) -> None:
-    harness.beat("future")
+    harness.heartbeat("future")
     harness.clock.moment -= timedelta(seconds=200)
-    harness.beat("past")
+    harness.heartbeat("past")
     harness.clock.advance(100)
-    harness.beat("here")
+    harness.heartbeat("here")
     assert [agent.agent_id for agent in harness.overdue()] == ["future", "past"]
 
 
 def test_eviction_keeps_the_row_and_deletes_capabilities(harness: AgentHarness) -> None:
-    harness.beat("a")
+    harness.heartbeat("a")
     harness.register("a")
     harness.clock.advance(91)
     (agent,) = harness.overdue()
@@ -155,10 +159,10 @@ def test_eviction_keeps_the_row_and_deletes_capabilities(harness: AgentHarness) 
 
 
 def test_newer_contact_prevents_eviction(harness: AgentHarness) -> None:
-    harness.beat("a")
+    harness.heartbeat("a")
     harness.clock.advance(91)
     (agent,) = harness.overdue()
-    harness.beat("a")
+    harness.heartbeat("a")
     assert not harness.evict(agent)
     assert harness.rows()[0]["received_at"] == to_text(harness.clock.now())
     assert harness.published() == []
@@ -169,7 +173,7 @@ def test_two_nodes_evict_an_agent_once(open_ledger: Callable[[], Ledger], clock:
     # Both threads share the one writer of SQLite; on PostgreSQL they are two nodes.
     other = AgentHarness(open_ledger(), clock) if first.ledger.engine == "postgres" else first
     ids = [f"a{number:03}" for number in range(50)]
-    first.beat(*ids)
+    first.heartbeat(*ids)
     clock.advance(91)
     silent = first.overdue()
     evicted: list[str] = []
@@ -192,14 +196,14 @@ def test_two_nodes_evict_an_agent_once(open_ledger: Callable[[], Ledger], clock:
 
 
 def test_agents_are_paged_by_id(harness: AgentHarness) -> None:
-    harness.beat(*(f"a{number}" for number in range(5)))
+    harness.heartbeat(*(f"a{number}" for number in range(5)))
     assert [row["agent_id"] for row in harness.rows(limit=2)] == ["a0", "a1"]
     assert [row["agent_id"] for row in harness.rows(after="a1", limit=2)] == ["a2", "a3"]
 
 
 def test_alive_agents_are_listed_latest_first(harness: AgentHarness) -> None:
     for id in ("old", "b", "a"):
-        harness.beat(id)
+        harness.heartbeat(id)
         harness.clock.advance(60)
     harness.clock.advance(-30)
     found = harness.ledger.read(lambda tx: agents.list_alive(tx, harness.span(), 10))
@@ -209,7 +213,7 @@ def test_alive_agents_are_listed_latest_first(harness: AgentHarness) -> None:
 
 
 def test_unreadable_capabilities_are_none(harness: AgentHarness) -> None:
-    harness.beat("a")
+    harness.heartbeat("a")
     for text in ("not json", "[]", "7", ""):
         execute(harness.ledger, f"UPDATE gateway_heartbeats SET capabilities = '{text}'")
         assert harness.rows()[0]["capabilities"] is None, text

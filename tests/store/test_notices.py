@@ -236,6 +236,22 @@ def test_node_is_woken_again_after_losing_its_connections(postgres_ledger: Postg
     reader.wait_for_look()
 
 
+@pytest.mark.usefixtures("never_polling")
+def test_ledger_closes_after_the_connection_for_wake_ups_was_lost(
+    postgres_ledger: PostgresLedger,
+) -> None:
+    Reader(postgres_ledger)
+    execute(
+        postgres_ledger,
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query ~ 'pg_notify'",
+    )
+    closing = threading.Thread(target=postgres_ledger.close, daemon=True)
+    closing.start()
+    closing.join(WAIT_LIMIT)
+    assert not closing.is_alive(), "the thread that waits for news does not end"
+
+
 def test_sqlite_needs_no_notice_watch(ledger: Ledger) -> None:
     if isinstance(ledger, PostgresLedger):
         pytest.skip("nodes share a database")

@@ -54,7 +54,7 @@ def test_snapshots_are_listed_by_the_time_they_were_last_in_force(
     assert rows[0]["created_at"] < rows[1]["created_at"] < rows[0]["adopted_at"]
     found = ledger.read(lambda tx: snapshots.find_snapshot(tx, "b"))
     assert found == snapshots.Snapshot(
-        "b", {"service": {"name": "b"}}, [{"purpose": "x", "fingerprint": "y"}]
+        "b", {"service": {"name": "b"}}, [{"purpose": "x", "fingerprint": "y"}], "h2"
     )
     assert ledger.read(lambda tx: snapshots.find_snapshot(tx, "c")) is None
 

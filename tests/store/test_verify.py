@@ -223,7 +223,7 @@ ROW_VIOLATIONS = [
     (
         f"UPDATE job_queue SET next_retry_at = '{NEVER}' WHERE id = '{{queued}}'",
         "jobs",
-        "is parked for a wait, but nothing can end the wait",
+        "is parked, but neither a wait nor a limit of its pipeline holds it",
     ),
     (
         "UPDATE job_transitions SET from_status = 'failed' WHERE " + LAST,

@@ -111,13 +111,13 @@ def test_parked_job_is_not_claimed_and_keeps_its_run_open(make: Make) -> None:
     assert harness.scope(run) == "ended"
 
 
-def test_queued_groups_tell_waiting_jobs_from_ready_ones(make: Make) -> None:
+def test_queued_groups_distinguish_waiting_and_ready_jobs(make: Make) -> None:
     harness = make({"id": "hold", "wait": APPROVAL}, {"id": "next", "uses": "a"})
     harness.start("p", {})
     harness.run()
     harness.start("p", {})
     harness.start("p", {})
-    groups = harness.ledger.read(requeue.list_queued_groups)
+    groups = harness.ledger.read(lambda tx: requeue.list_queued_groups(tx, 10))
     shown = [(group["step_path"], group["is_waiting"], group["jobs"]) for group in groups]
     assert sorted(shown) == [("hold", False, 2), ("hold", True, 1)]
     assert {group["pipeline"] for group in groups} == {"p"}
@@ -164,7 +164,62 @@ def test_event_is_compared_with_more_waits_than_one_page(
     harness.run()
     for id in reversed(range(7)):
         send(harness, "paid", {"id": id})
+        continue_events(harness)
         assert len(open_waits(harness)) == id
+
+
+def continue_events(harness: Pipelines) -> int:
+    """Compare events with further waits, as the loop does; returns the number of transactions."""
+    count, now = 0, harness.clock.now()
+
+    def work(tx: Tx) -> bool:
+        id = waits.next_event_id(tx)
+        return id is not None and close.continue_event(tx, id, harness.tx_config, Ids(base), now)
+
+    base = harness.entropy.uuid()
+    while harness.ledger.write(work):
+        count += 1
+        base = harness.entropy.uuid()
+    return count
+
+
+def test_many_waits_for_one_event_end_in_several_transactions(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "MOST_ENDED", 2)
+    wait = {"event": "paid", "timeout": 60.0}
+    harness = make({"id": "first", "wait": wait}, {"id": "second", "wait": wait})
+    for _ in range(5):
+        harness.start("p", {})
+    harness.run()
+    send(harness, "paid", {"n": 1})
+    assert len(open_waits(harness)) == 3
+    # These began after the event: it does not end them, and a decision in between counts.
+    harness.clock.advance(1)
+    assert harness.run() == ["second", "second"]
+    left = [row for row in open_waits(harness) if row.step_path == "first"]
+    assert end(harness, left[0], WaitStatus.EXPIRED) is JobStatus.FAILED
+    assert continue_events(harness) == 2
+    assert [row.step_path for row in open_waits(harness)] == ["second", "second"]
+    assert harness.run() == ["second", "second"]
+    assert [job["status"] for job in jobs_of(harness, "first")].count("succeeded") == 4
+
+
+def test_event_ends_waits_that_began_by_a_later_clock(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "MOST_ENDED", 2)
+    wait = {"event": "paid", "timeout": 6000.0}
+    harness = make({"id": "first", "wait": wait}, {"id": "second", "wait": wait})
+    for _ in range(5):
+        harness.start("p", {})
+    harness.run()
+    # Set back, or the event arrives at a node with another clock.
+    harness.clock.advance(-60)
+    send(harness, "paid", {})
+    assert len(open_waits(harness)) == 3
+    assert continue_events(harness) == 2
+    assert open_waits(harness) == []
 
 
 def test_condition_may_read_the_context_of_the_waiting_run(make: Make) -> None:
@@ -187,7 +242,7 @@ def test_statements_per_event_do_not_grow_with_the_waits(make: Make) -> None:
     def count_statements() -> int:
         def work(tx: Tx) -> int:
             counting = Counting(tx)
-            assert list(waits.match_event(cast(Tx, counting), event)) == []
+            assert waits.match_event(cast(Tx, counting), event) == ([], None)
             return counting.asked
 
         return harness.ledger.read(work)

@@ -33,7 +33,7 @@ api:
           ["jobs:ro", "events:ro", "system:ro", "agents:ro", "plugin:ro", "approvals:ro"]
         name: reader
 plugins:
-  slow: {{schedules: [{{id: nightly, cron: "30 2 * * *"}}]}}
+  slow: {{schedules: [{{id: nightly, cron: "30 2 * * *", payload: {{id: 9007199254740993}}}}]}}
   quick: {{}}
   copy: {{}}
   broken: {{retry: {{max_attempts: 1}}}}
@@ -42,6 +42,7 @@ alerts:
 pipelines:
   - name: photos
     on: photos.new
+    schedules: [{{id: yearly, cron: "30 2 1 1 *"}}]
     steps:
       - {{id: fetch, uses: quick}}
       - id: sizes
@@ -64,8 +65,10 @@ echo "line 3 of <b>bold</b>" >&2
 echo '{"status": "ok", "result": "done"}'
 """,
     "copy": """
-echo "::progress 40 copying" >&2
-sleep 12
+for percent in 40 60 80; do
+    echo "::progress $percent copying" >&2
+    sleep 4
+done
 echo '{"status": "ok", "result": "done"}'
 """,
     "quick": """

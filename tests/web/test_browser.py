@@ -111,7 +111,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "progress",
         "retry-job",
         "bulk-action",
-        "backup",
+        "configuration",
         "pause-schedule",
         "pause-plugin",
         "approve",

@@ -10,7 +10,7 @@ import { goTo, logIn, openPage } from './session.mjs';
 const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const LOOKS = [
   { colorScheme: 'light' },
-  { colorScheme: 'dark', viewport: { width: 390, height: 844 } },
+  { colorScheme: 'dark', viewport: { width: 375, height: 812 } },
 ];
 
 const violations = [];
@@ -44,6 +44,12 @@ await run(
           () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
         );
         if (overflow > 0) violations.push(`${path} is ${overflow} px too wide`);
+        const cut = await page.evaluate(() =>
+          [...document.querySelectorAll('.table-wrap')]
+            .filter((table) => table.scrollWidth > table.clientWidth)
+            .map((table) => table.ariaLabel),
+        );
+        if (look.viewport && cut.length) violations.push(`${path} cuts off ${cut}`);
       }
       violations.push(...problems);
       await context.close();

@@ -37,6 +37,9 @@ await run(async (page) => {
   await page.keyboard.press('Enter');
   await page.waitForURL((url) => url.hash.includes(id));
 
+  await search('nothing has this name');
+  await page.keyboard.press('Escape');
+
   await search('photos');
   // Without a filter, other names are listed too.
   await page.getByRole('button', { name: 'Home' }).waitFor({ state: 'detached' });

@@ -1,4 +1,4 @@
-// Pause a schedule after a question, and resume it.
+// Pause a schedule after a question, and resume it; run schedules of a plugin and a pipeline now.
 
 import { run } from './scenario.mjs';
 import { goTo } from './session.mjs';
@@ -17,4 +17,15 @@ await run(async (page) => {
   await row.locator('.badge', { hasText: 'paused' }).waitFor();
   await row.getByRole('button', { name: 'Resume' }).click();
   await row.locator('.badge', { hasText: 'active' }).waitFor();
+
+  await row.getByRole('button', { name: 'Run now' }).click();
+  await page.waitForURL((url) => url.hash.startsWith('#/jobs/'));
+  await page.getByRole('tab', { name: 'Data' }).click();
+  await page.getByText('9007199254740993').waitFor();
+
+  await goTo(page, '/schedules');
+  const start = page.getByRole('row', { name: /pipeline:photos\/yearly/ });
+  await start.getByRole('button', { name: 'Run now' }).click();
+  await page.waitForURL((url) => url.hash.startsWith('#/runs/'));
+  await page.getByRole('heading', { name: 'photos', level: 1 }).waitFor();
 });

@@ -6,7 +6,7 @@ import { findScreens } from './screens.mjs';
 import { goTo, logIn } from './session.mjs';
 
 const HARMLESS =
-  /^(Search|Theme|Keyboard|\?|Log out|Skip|Copy|Copied|Download|Refresh|Check health|Clear filters|Close|Pause$|Older|Newest|Attempt|Log|Attempts|Run$|Data|Job|Status|Pipeline|Created|Took|Name|State|Next|Last|Schedule|Plugin|Steps|Mode|Commands|Plots|Breakers|Webhooks|Deliveries|Relays|Configuration|Tokens|Audit|Nodes?|Path|Event|Agent|Token|Rule|Started|[{[])/;
+  /^(Search|Theme|Keyboard|\?|Log out|Skip|Copy|Copied|Download|Refresh|Check health|Clear filters|Close|Pause$|Older|Newest|Attempt|Log|Attempts|Run$|Data|Job|Status|Pipeline|Created|Took|Name|State|Next|Last|Schedule|Plugin|Steps|Mode|Commands|Plots|Breakers|Webhooks|Deliveries|Relays|Configuration|History|Tokens|Audit|Nodes?|Path|Event|Agent|Token|Rule|Started|[{[])/;
 
 await run(
   async (page) => {

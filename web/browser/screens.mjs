@@ -29,6 +29,7 @@ export async function findScreens(page) {
     '/alerts?name=broken',
     '/events',
     '/configuration',
+    '/configuration?tab=history',
     '/configuration?tab=tokens',
     '/configuration?tab=audit',
     '/configuration?tab=nodes',

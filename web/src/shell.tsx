@@ -1,10 +1,11 @@
 // What surrounds every screen: menu, search, connection, theme, session.
 
 import type { ComponentChildren } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { connection, disconnectedAt, reconnectNow, startEvents, stopEvents } from './api/events';
 import { can, logOut, session } from './api/session';
 import { ask, QuestionDialog } from './components/dialog';
+import { scrollToChosen } from './components/tabs';
 import { Toasts } from './components/toast';
 import { chooseNextTheme, themeChoice } from './format/theme';
 import { formatTime } from './format/time';
@@ -58,8 +59,10 @@ export function Shell({ children }: { children: ComponentChildren }) {
 function Menu() {
   const path = currentPath.value;
   const isCurrent = (own: string) => (own === '/' ? path === '/' : path.startsWith(own));
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => scrollToChosen(nav.current, '[aria-current]'), [path]);
   return (
-    <nav class="menu" aria-label="Screens">
+    <nav class="menu" aria-label="Screens" ref={nav}>
       <button
         type="button"
         class="search-button"

@@ -35,6 +35,8 @@ COMMANDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 JSON = frozenset({"--json", "-json"})
 
+HELP_OPTIONS = ("-h", "--help")
+
 
 def translate(args: list[str]) -> list[str]:
     """Return the arguments with an alias at their start replaced by its command."""
@@ -50,6 +52,10 @@ def translate(args: list[str]) -> list[str]:
 
 class AliasedCommand(click.Command):
     """A command that accepts the aliases of its options, and long options with a single dash."""
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        # Not those of the context: the command keeps the names that it is first asked for.
+        return list(HELP_OPTIONS)
 
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)

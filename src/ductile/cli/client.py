@@ -221,7 +221,7 @@ class GatewayClient:
         own = {name: value for name, value in self.headers.items() if name.lower() not in given}
         connection = self.connect()
         try:
-            # A gateway that rejects a body before its end has sent a response all the same.
+            # A gateway that rejects a body before its end has sent a response anyway.
             with suppress(BrokenPipeError):
                 connection.request(method, target, body, {**own, **headers})
             response = connection.getresponse()

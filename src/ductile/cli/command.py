@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.aliases import AliasedCommand
+from ductile.cli.aliases import HELP_OPTIONS, AliasedCommand
 from ductile.core.values.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -94,21 +94,53 @@ class CommandContext:
         given = {"--config": self.config, "--api-url": self.api_url}
         return line + "".join(f" {name} {quote(str(v))}" for name, v in given.items() if v)
 
+    @contextmanager
+    def reading_gateway(self, api: GatewayApi) -> Iterator[None]:
+        """Report a difference after the block, and also if it does not find what the files have."""
+        from ductile.errors import DuctileError, NotFound
+
+        try:
+            yield
+        except DuctileError as error:
+            if error.code == NotFound.code:
+                self.warn_of_difference(api)
+            raise
+        self.warn_of_difference(api)
+
     def warn_of_difference(self, api: GatewayApi) -> None:
         """Report on stderr that the files are not what the running gateway has loaded."""
-        from ductile.errors import DuctileError
-
-        if not api.running or self.api_url is not None:
-            return
-        try:
-            differs = api.get("/config/view")["config_hash"] != self.target.runnable.config_hash
-        except DuctileError:
-            return  # Files that do not load are not in force either; `config check` reports them.
-        if differs:
+        if self._differ(api):
             run = self.repeat_options("ductile system reload --dry-run")
             output.print_stderr(
                 f"this is of the running gateway; the files differ, see: {run}", fg="yellow"
             )
+
+    def warn_of_unloaded_files(self) -> None:
+        """As `warn_of_difference`, for a command that shows what is in the files."""
+        from ductile.errors import DuctileError
+
+        try:
+            client = self.target.client()
+        except DuctileError:
+            return
+        if client is not None and self._differ(client):
+            run = self.repeat_options("ductile system reload --dry-run")
+            output.print_stderr(
+                f"this is of the files; the running gateway has not loaded them, see: {run}",
+                fg="yellow",
+            )
+
+    def _differ(self, api: GatewayApi) -> bool:
+        from ductile.errors import DuctileError
+
+        if not api.running or self.api_url is not None:
+            return False
+        try:
+            loaded = self.target.loaded.config_hash
+            return bool(api.get("/config/view")["config_hash"] != loaded)
+        except DuctileError:
+            # Files that do not load are not in force either; `config check` reports them.
+            return False
 
     def note(self, text: str) -> None:
         """Print details to stderr, with `-v` only."""
@@ -183,10 +215,6 @@ def write(name: str) -> Callable[[Body], Action]:
     return click.command(name, cls=Action, writes=True)
 
 
-HINTS = {"stop": "; did you mean 'system stop'?"}
-"""Hints for words that users expect to be commands."""
-
-
 class SuggestingGroup(AliasedCommand, click.Group):
     """A group that suggests the nearest command for an unknown one."""
 
@@ -195,9 +223,12 @@ class SuggestingGroup(AliasedCommand, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            hint = HINTS.get(name) or did_you_mean(name, self.list_commands(ctx))
-            raise click.UsageError(f"unknown command {name!r}{hint}", ctx)
+            raise click.UsageError(f"unknown command {name!r}{self.hint(ctx, name)}", ctx)
         return super().resolve_command(ctx, args)
+
+    def hint(self, ctx: click.Context, name: str) -> str:
+        """The command that is probably meant, for the end of the message; or nothing."""
+        return did_you_mean(name, self.list_commands(ctx))
 
 
 class Noun(SuggestingGroup):
@@ -230,8 +261,8 @@ class Noun(SuggestingGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args[:1] == ["help"]:
-            args = [*args[1:], ctx.help_option_names[0]]
-        no_action = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+            args = [*args[1:], HELP_OPTIONS[0]]
+        no_action = not args or (args[0].startswith("-") and args[0] not in HELP_OPTIONS)
         if self._default is not None and no_action:
             args = [self._default, *args]
         elif args and no_action:

@@ -64,9 +64,7 @@ def format_progress(progress: Row | None, elapsed: float = 0.0) -> str:
 def job_note(row: Row) -> str:
     """Return the job's progress, what it waits for, and its last error."""
     progress = format_progress(row.get("progress"))
-    waits, retry = row.get("waits_for"), row.get("next_retry_at")
-    if waits and retry:
-        waits = waits.replace(retry, output.format_time(retry))
+    waits = output.format_times(row.get("waits_for") or "")
     return "; ".join(filter(None, (progress, waits, row.get("last_error"))))
 
 

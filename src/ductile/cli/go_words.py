@@ -12,14 +12,11 @@ UNAVAILABLE: Mapping[tuple[str, ...], str] = {
     ("config", "token", "inspect"): "list tokens with: ductile token list",
     ("config", "token", "rehash"): "change the scopes in the file, then run: ductile config lock",
     ("config", "token"): "manage tokens with: ductile token create, list, revoke",
-    ("config", "scope"): "create another token with: ductile token create NAME --scope SCOPE; "
-    "or change the scope file, then run: ductile config lock",
+    ("config", "scope"): "give a token of tokens.yaml all its scopes with: "
+    "ductile config scope set TOKEN SCOPES; or change its scope file, then run: "
+    "ductile config lock; or create another one: ductile token create NAME --scope SCOPE",
     ("config", "route", "remove"): "delete the route from the configuration file",
     ("config", "webhook", "remove"): "delete the endpoint from the configuration file",
-    ("config", "restore"): "restore a ledger with: ductile system restore FILE; "
-    "unpack FILE.config.tar for the configuration",
-    ("relay", "send"): "write a pipeline with the step {relay: {to: INSTANCE, event: TYPE}}, "
-    "then run: ductile pipeline run NAME --payload JSON",
 }
 """Its commands that have no counterpart of the same form."""
 FORMAT = "--format"
@@ -57,6 +54,15 @@ def _create_token(rest: list[str]) -> list[str]:
     return ["token", "create", *names, *(w for s in scopes for w in ("--scope", s)), *rest]
 
 
+def _set_scopes(rest: list[str]) -> list[str]:
+    name, scopes, *options = [*rest, "", ""][: max(len(rest), 2)]
+    if not name or not scopes or name.startswith("-") or scopes.startswith("-"):
+        raise UsageError("use: ductile config scope set TOKEN SCOPE,SCOPE")
+    given = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    value = json.dumps(given, separators=(",", ":"))
+    return ["config", "set", f"tokens[{name}].scopes", value, "--lock", *options]
+
+
 def _add_route(rest: list[str]) -> list[str]:
     given, rest = _take_options(rest, "--from", "--event", "--event-type", "--to")
     keys = {"--from": "from", "--event": "event_type", "--event-type": "event_type", "--to": "to"}
@@ -87,6 +93,7 @@ TRANSLATIONS: Mapping[tuple[str, ...], Callable[[list[str]], list[str]]] = {
     ("config", "token", "create"): _create_token,
     ("config", "token", "list"): lambda rest: ["token", "list", *rest],
     ("config", "token", "delete"): lambda rest: ["token", "revoke", *rest],
+    ("config", "scope", "set"): _set_scopes,
     ("config", "route", "add"): _add_route,
     ("config", "webhook", "add"): _add_webhook,
     ("config", "backup"): _back_up,

@@ -29,6 +29,7 @@ from ductile.engine.services import Services
 from ductile.errors import LedgerError, NotFound
 from ductile.http.app import local_app
 from ductile.model import Cancellation
+from ductile.runner.isolation import allow_inspection, forbid_inspection
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.migrate import compare_history
 from ductile.store.engines.open import open_ledger
@@ -214,7 +215,8 @@ class InProcessGateway(InProcessClient):
 @contextmanager
 def open_runner(loaded: Loaded, *, verbose: bool) -> Iterator[InProcessGateway]:
     """Lock the state directory, recover from a crash, and yield a gateway; may raise `Locked`."""
-    gateway = Gateway(loaded, environ=os.environ)
+    gateway = Gateway(loaded, environ=os.environ, owns_children=True)
+    forbid_inspection()
     with _redirect_logs(sys.stderr if verbose else None), sigterm_as_interrupt():
         try:
             gateway.open(slots=1)
@@ -222,6 +224,7 @@ def open_runner(loaded: Loaded, *, verbose: bool) -> Iterator[InProcessGateway]:
                 yield runner
         finally:
             gateway.close()
+            allow_inspection()
 
 
 @contextmanager

@@ -39,7 +39,7 @@ NOUNS: Mapping[str, Entry] = {
     "alert": ("commands.alerts.alert:alert", "List, show, test and silence alerts."),
     "job": ("commands.job:job", "List, inspect, retry, cancel and replay jobs."),
     "queue": ("commands.queue:queue", "List queued and running jobs."),
-    "relay": ("commands.relay:relay", "List and retry events sent to other gateways."),
+    "relay": ("commands.relay:relay", "Send events to other gateways; list and retry them."),
     "webhook": ("commands.webhook:webhook", "Manage agent webhooks and their deliveries."),
     "agent": ("commands.agent:agent", "List agents and manage their reminders."),
     "node": ("commands.cluster.node:node", "List, drain and resume the nodes that share a ledger."),
@@ -86,6 +86,16 @@ class RootGroup(SuggestingGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         return super().resolve_command(ctx, aliases.translate(go_words.translate_go(args)))
 
+    def hint(self, ctx: click.Context, name: str) -> str:
+        """Also the commands of nouns: `doctor` is `system doctor`."""
+        nouns = ((noun, self.get_command(ctx, noun)) for noun in NOUNS)
+        found = [
+            f"'{noun} {name}'"
+            for noun, group in nouns
+            if isinstance(group, click.Group) and name in group.list_commands(ctx)
+        ]
+        return f"; did you mean {' or '.join(found)}?" if found else super().hint(ctx, name)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*NOUNS, *SHORT]
 
@@ -129,7 +139,6 @@ class RootGroup(SuggestingGroup):
 @click.group(
     cls=RootGroup,
     params=[config_option(), verbose_option()],
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(ductile.__version__, prog_name="ductile", message="%(prog)s %(version)s")
 def root(**_: object) -> None:
@@ -146,6 +155,8 @@ def main(args: Sequence[str] | None = None) -> int:
     `--json` an error is `{"error", "code", ...}` on stdout, where programs read the result;
     without it, text on stderr.
     """
+    # Pydantic would search every installed package for plugins of its own, at each start.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     words = list(sys.argv[1:] if args is None else args)
     colour = False if os.environ.get("NO_COLOR") else None
     as_json = not aliases.JSON.isdisjoint(words) or go_words.wants_json(words)

@@ -190,6 +190,14 @@ TIMEOUT: Option = click.option(
     metavar="D",
     help="Maximum time to wait.",
 )
+PRIORITY: Option = click.option(
+    "--priority", metavar="D", help="Start as if enqueued this much earlier: 10m."
+)
+
+DETACHED: Option = click.option(
+    "--async", "detached", is_flag=True, help="Do not wait for the end."
+)
+
 DEDUPE_TTL: Option = click.option(
     "--dedupe-ttl", metavar="D", help="How long a succeeded job's key counts. Default: dedupe_ttl."
 )
@@ -199,7 +207,7 @@ def parse_since(text: str) -> str:
     """Parse a time, or a duration before now, to a time in the ledger's format."""
     from datetime import timedelta
 
-    from ductile.clock import SystemClock, from_text, to_text
+    from ductile.clock import SystemClock, to_text
     from ductile.config.models.units import parse_duration
 
     try:
@@ -207,10 +215,28 @@ def parse_since(text: str) -> str:
     except ValueError:
         pass
     try:
-        return to_text(from_text(text))
+        return _read_time(text)
     except (ValueError, OverflowError):
         wanted = "a duration (1h) nor a time (ISO 8601)"
         raise click.BadParameter(f"{text!r} is neither {wanted}") from None
+
+
+def parse_time(text: str) -> str:
+    """Parse a time to one in the ledger's format."""
+    try:
+        return _read_time(text)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{text!r} is not a time (ISO 8601)") from None
+
+
+def _read_time(text: str) -> str:
+    """Without a zone it is local time, as the commands print it."""
+    from datetime import datetime
+
+    from ductile.clock import from_text, to_text
+
+    moment = datetime.fromisoformat(text.strip())
+    return to_text(moment.astimezone() if moment.tzinfo is None else from_text(text))
 
 
 def read_json(text: str | None, what: str = "the payload") -> Any:

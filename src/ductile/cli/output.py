@@ -22,10 +22,16 @@ _COLOURS = {
 }
 _GAP = "  "
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-(\d\d-\d\d) (\d\d:\d\d):\d\d")
+_LEDGER_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z")
+_NOTHING = "-"
 ID_END = 12
 """Characters of a job id in a table that is too wide; commands accept them in place of the id."""
 MIN_COLUMN = 8
 """Characters of the last column that must fit, so that it is shown in part."""
+NOTES = frozenset({"note", "reason", "why"})
+"""Last columns that are printed below their row where they do not fit: their end is the cause."""
+NOTE_LINES = 2
 PROGRESS_INTERVAL = 1.0
 
 
@@ -62,6 +68,15 @@ def clip(text: str, max_length: int) -> str:
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
+def clip_middle(text: str, max_length: int) -> str:
+    """As `clip`, with more of the end than of the start: an error ends with its cause."""
+    line = " ".join(text.split())
+    if len(line) <= max_length:
+        return line
+    head = (max_length - 3) // 3
+    return f"{line[:head]} … {line[len(line) - (max_length - 3 - head) :]}"
+
+
 def colour_of(word: str) -> str | None:
     """Return the colour of a state or a severity."""
     return _COLOURS.get(word)
@@ -71,13 +86,18 @@ def format_status(word: str) -> str:
     return click.style(escape(word), fg=colour_of(word))
 
 
+_Cells = list[list[str]]
+
+
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "no rows"
 ) -> None:
     """Print columns as wide as their content.
 
-    On a terminal that is too narrow, job ids are shortened to their ends, which differ also between
-    jobs of the same run; then lines are cut, and the columns that are not shown are named.
+    On a terminal that is too narrow, columns without a value are left out, job ids are shortened to
+    their ends, which differ also between jobs of the same run, and times lose what all share or few
+    need. Then notes are printed below their rows, lines are cut, and the columns that are not shown
+    are named.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
@@ -85,17 +105,34 @@ def print_table(
         return
     edge = _terminal_width()
     widths = _widths(headings, cells)
-    if edge is not None and _line_length(widths) > edge:
-        cells = [[_shorten_id(cell) for cell in row] for row in cells]
-        widths = _widths(headings, cells)
+    for make_narrower in (_leave_out_empty, _shorten_ids, _shorten_times):
+        if edge is not None and _line_length(widths) > edge:
+            headings, cells = make_narrower(headings, cells)
+            widths = _widths(headings, cells)
+    notes = [""] * len(cells)
+    if edge is not None and _line_length(widths) > edge and headings[-1] in NOTES:
+        notes = [row[-1] if row[-1] != _NOTHING else "" for row in cells]
+        headings, cells = headings[:-1], [row[:-1] for row in cells]
+        widths = widths[:-1]
     shown = _count_columns(widths, edge)
     dropped = [*headings[shown:]]
     titles = [heading.upper() for heading in headings[:shown]]
     click.echo(_row(titles, widths[:shown], edge, heading=True) + (f"{_GAP}…" if dropped else ""))
-    for row in cells:
+    for row, note in zip(cells, notes, strict=True):
         click.echo(_row(row[:shown], widths[:shown], edge))
+        if note and edge is not None:
+            _print_note(note, edge)
     if dropped:
         click.echo(f"not shown: {', '.join(dropped)} (widen the terminal, or use --json)", err=True)
+
+
+def _print_note(note: str, edge: int) -> None:
+    from textwrap import wrap
+
+    width = max(edge - len(_GAP), MIN_COLUMN)
+    # Words that do not fit leave room at the end of each line but the last.
+    for line in wrap(clip_middle(note, NOTE_LINES * width - width // 4), width)[: NOTE_LINES + 1]:
+        click.echo(f"{_GAP}{line}")
 
 
 def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
@@ -106,8 +143,31 @@ def _line_length(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
-def _shorten_id(cell: str) -> str:
-    return f"…{cell[-ID_END:]}" if _ID.fullmatch(cell) else cell
+def _leave_out_empty(headings: Sequence[str], cells: _Cells) -> tuple[Sequence[str], _Cells]:
+    kept = [i for i, column in enumerate(zip(*cells, strict=True)) if set(column) != {_NOTHING}]
+    return [headings[i] for i in kept], [[row[i] for i in kept] for row in cells]
+
+
+def _shorten_ids(headings: Sequence[str], cells: _Cells) -> tuple[Sequence[str], _Cells]:
+    return headings, [
+        [f"…{cell[-ID_END:]}" if _ID.fullmatch(cell) else cell for cell in row] for row in cells
+    ]
+
+
+def _shorten_times(headings: Sequence[str], cells: _Cells) -> tuple[Sequence[str], _Cells]:
+    """Leave out the date if all times are of today, otherwise the year and the seconds."""
+    from ductile.clock import SystemClock
+
+    today = f"{SystemClock().now().astimezone():%Y-%m-%d}"
+    times = [cell for row in cells for cell in row if _TIME.fullmatch(cell)]
+    is_today = all(cell.startswith(today) for cell in times)
+
+    def shorten(cell: str) -> str:
+        if not (found := _TIME.fullmatch(cell)):
+            return cell
+        return cell[len(today) + 1 :] if is_today else f"{found[1]} {found[2]}"
+
+    return headings, [[shorten(cell) for cell in row] for row in cells]
 
 
 def _count_columns(widths: Sequence[int], edge: int | None) -> int:
@@ -133,7 +193,7 @@ def _terminal_width() -> int | None:
 
 
 def _cell(value: object) -> str:
-    text = "-" if value is None or value == "" else str(value)
+    text = _NOTHING if value is None or value == "" else str(value)
     return escape(" ".join(text.split()))
 
 
@@ -209,6 +269,11 @@ def format_time(text: str | None) -> str:
         return "-"
     moment = moment_of(text)
     return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def format_times(text: str) -> str:
+    """Replace the times of the ledger in a text with local times."""
+    return _LEDGER_TIME.sub(lambda found: format_time(found[0]), text)
 
 
 def format_duration(seconds: float) -> str:

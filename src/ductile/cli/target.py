@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ductile.cli.client import GatewayApi, GatewayClient, JobRunner
 from ductile.cli.output import print_stderr
 from ductile.config import Loaded, find_state, load
 from ductile.engine.socket_path import SOCKET
 from ductile.errors import ConfigError, Locked
+
+if TYPE_CHECKING:
+    from ductile.cli.client import GatewayApi, GatewayClient, JobRunner
 
 LOCK_TIMEOUT = 10.0
 """Seconds to wait for a starting gateway, or for another command that holds the lock."""
@@ -80,6 +82,8 @@ class CommandTarget:
         try:
             return self.loaded.settings.state_dir
         except ConfigError:
+            from ductile.cli.client import GatewayClient
+
             state = find_state(self._config, environ=os.environ)
             if state is None or not GatewayClient.is_listening(state.dir / SOCKET):
                 raise
@@ -91,6 +95,9 @@ class CommandTarget:
         if self._remote is not None:
             self._note(f"using the gateway at {self._remote.path}")
             return self._remote
+        # Only here: the start of a gateway needs no HTTP client.
+        from ductile.cli.client import GatewayClient
+
         path = self.state_dir / SOCKET
         if not GatewayClient.is_listening(path):
             return None

@@ -107,6 +107,13 @@ class Seal:
 
     def write(self, moment: datetime) -> None:
         """Write the seal atomically, readable by its owner alone."""
+        try:
+            replace_file(self.path, self.render(moment))
+        except OSError as error:
+            raise Refused(f"cannot write {self.path}: {error.strerror}") from error
+
+    def render(self, moment: datetime) -> bytes:
+        """Return the content of the seal's file."""
         from ductile.clock import to_text
 
         document = {
@@ -116,10 +123,7 @@ class Seal:
             "plugin_fingerprints": [dict(plugin) for plugin in self.plugin_fingerprints],
         }
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=4096)
-        try:
-            replace_file(self.path, text.encode())
-        except OSError as error:
-            raise Refused(f"cannot write {self.path}: {error.strerror}") from error
+        return str(text).encode()
 
 
 def create_seal(config: Path, *, plugin_fingerprints: Iterable[Mapping[str, Any]] = ()) -> Seal:

@@ -16,10 +16,10 @@ from ductile.config import checksums
 from ductile.config.checksums import Seal
 from ductile.config.loader import dotenv
 from ductile.config.loader.expand import Expanded, ReferenceValues, expand
-from ductile.config.loader.files import Reader, absolute, is_directory
+from ductile.config.loader.files import Drafts, absolute, is_directory
 from ductile.config.loader.include import Sources, gather
-from ductile.config.loader.nodes import Location, Locations, MappingNode, ScalarNode
-from ductile.config.loader.salvage import remove_invalid
+from ductile.config.loader.nodes import Locations, MappingNode, ScalarNode
+from ductile.config.loader.salvage import Salvage, is_of_files
 from ductile.config.loader.secret_sources import SecretSources
 from ductile.config.models.fields import RawScalar
 from ductile.config.models.service import StateSettings
@@ -27,7 +27,9 @@ from ductile.config.models.settings import Settings
 from ductile.config.models.tokens import Scopes
 from ductile.config.problems import translate
 from ductile.config.redact import redact_problems
+from ductile.config.sealed_text import add_changed_lines
 from ductile.config.validate import validate_whole
+from ductile.config.versions.journal import finish_interrupted
 from ductile.errors import ConfigError, Problem, Severity, errors_of
 from ductile.errors import Path as KeyPath
 from ductile.model import Json
@@ -64,10 +66,11 @@ class Loaded:
 class InvalidConfig(ConfigError):
     """A configuration with errors; `rest` is the configuration without the invalid parts."""
 
-    def __init__(self, problems: Sequence[Problem], rest: Loaded | None) -> None:
+    def __init__(self, problems: Sequence[Problem], rest: Loaded | None, salvage: Salvage) -> None:
         super().__init__(problems)
         self.rest = rest
         """For further checks, never to run; None if nothing useful is left."""
+        self.salvage = salvage
 
 
 def find(explicit: Path | None, environ: Mapping[str, str]) -> Path:
@@ -92,44 +95,38 @@ def load(
     path: Path | None = None,
     *,
     environ: Mapping[str, str],
-    seal: bool = True,
+    seal: bool | Seal = True,
     secrets: bool = True,
-    drafts: Mapping[Path, bytes] | None = None,
+    drafts: Drafts | None = None,
 ) -> Loaded:
     """Read, verify, expand and validate a configuration; raises `ConfigError`.
 
     Files are compared with the seal as they are read. If one that must be sealed differs, no
     variable is expanded and the other files are checked as they were written. `seal=False` skips
-    the comparison, for a check before `config lock`. `drafts` replace the content of their files,
-    for a check before they are written. `secrets=False` leaves references to files, credentials and
-    commands as they were written, for what does not run plugins: the operator who lists jobs need
-    not be allowed to read them.
+    the comparison, for a check before `config lock`; a `Seal` is used in place of the stored one.
+    `drafts` replace the content of their files, for a check before they are written.
+    `secrets=False` leaves references to files, credentials and commands as they were written, for
+    what does not run plugins: the operator who lists jobs need not be allowed to read them.
     """
     config = find(path, environ)
-    stored, problems = checksums.read(config.parent) if seal else (None, [])
+    finish_interrupted(config.parent)
+    stored, problems = _find_seal(config.parent, seal)
     sources = gather(config, stored, drafts, home=environ.get("HOME"))
     problems += sources.problems
-    differences = _compare(stored, sources, strict=_is_literally_set(sources, "strict_mode"))
-    if config not in sources.reader.hashes or errors_of(differences):
-        problems += [*differences, *_check_unexpanded(sources, environ)]
-        raise ConfigError(_sort(errors_of(problems), sources.reader))
-    values = ReferenceValues(
-        read_variables(sources, environ, problems), SecretSources(sources.root, environ), secrets
-    )
-    expanded = expand(sources.tree, sources.variables, values)
-    problems += expanded.problems
-    problems += _compare(stored, sources, strict=_is_set(expanded, "strict_mode"))
-    symlinks = {**(stored.symlinks if stored else {}), **sources.reader.symlinks}
-    problems += _check_symlinks(symlinks, allowed=_is_set(expanded, "allow_symlinks"))
+    _refuse_changed_files(config, stored, sources, problems, environ)
+    expanded = _expand(sources, environ, problems, secrets=secrets)
+    differences = _compare(stored, sources, strict=_is_set(expanded, "strict_mode"))
     validator = _Validator(sources, expanded, environ, secrets=secrets)
-    settings, found = validator.validate(expanded.data, whole=not errors_of(problems))
-    problems += found
-    if errors_of(problems):
-        settings = validator.validate_rest(expanded.data, problems)
-    problems = _sort(redact_problems(problems, expanded.secrets.known.long_values), sources.reader)
+    settings = validator.validate_valid_parts(problems)
+    problems += _check_symlinks(stored, sources, allowed=_is_set(expanded, "allow_symlinks"))
+    if settings and stored:
+        differences = add_changed_lines(differences, stored.hashes, settings.state_dir)
+    problems += differences
+    problems = redact_problems(problems, expanded.secrets.known.long_values)
+    problems = sort_problems(problems, sources.reader.hashes)
     errors = errors_of(problems)
     if settings is None:
-        raise InvalidConfig(errors, None)
+        raise InvalidConfig(errors, None, validator.salvage)
     loaded = Loaded(
         path=config,
         settings=settings,
@@ -142,8 +139,44 @@ def load(
         has_unread_secrets=expanded.has_unread_secrets,
     )
     if errors:
-        raise InvalidConfig(errors, loaded)
+        raise InvalidConfig(errors, loaded, validator.salvage)
     return loaded
+
+
+def _find_seal(directory: Path, seal: bool | Seal) -> tuple[Seal | None, list[Problem]]:
+    if isinstance(seal, Seal):
+        return seal, []
+    return checksums.read(directory) if seal else (None, [])
+
+
+def _refuse_changed_files(
+    config: Path,
+    stored: Seal | None,
+    sources: Sources,
+    problems: list[Problem],
+    environ: Mapping[str, str],
+) -> None:
+    """Raise `ConfigError` if a sealed file differs or config.yaml cannot be read.
+
+    It has every problem that can be found without expanding a variable.
+    """
+    differences = _compare(stored, sources, strict=_is_literally_set(sources, "strict_mode"))
+    if config in sources.reader.hashes and not errors_of(differences):
+        return
+    if stored and (state := find_state(config, environ=environ)):
+        differences = add_changed_lines(differences, stored.hashes, state.dir)
+    problems += [*differences, *_check_unexpanded(sources, environ)]
+    raise ConfigError(sort_problems(errors_of(problems), sources.reader.hashes))
+
+
+def _expand(
+    sources: Sources, environ: Mapping[str, str], problems: list[Problem], *, secrets: bool
+) -> Expanded:
+    variables = read_variables(sources, environ, problems)
+    values = ReferenceValues(variables, SecretSources(sources.root, environ), secrets)
+    expanded = expand(sources.tree, sources.variables, values)
+    problems += expanded.problems
+    return expanded
 
 
 def find_state(path: Path | None, *, environ: Mapping[str, str]) -> StateSettings | None:
@@ -154,8 +187,10 @@ def find_state(path: Path | None, *, environ: Mapping[str, str]) -> StateSetting
     try:
         return load(path, environ=environ, seal=False, secrets=False).settings.state
     except InvalidConfig as invalid:
-        is_affected = any("state" in (*p.path[:1], p.nearest) for p in invalid.problems)
-        return None if is_affected or invalid.rest is None else invalid.rest.settings.state
+        is_unknown = invalid.salvage.is_unknown("state")
+        if invalid.rest is None or is_unknown or not all(p.path for p in invalid.problems):
+            return None
+        return invalid.rest.settings.state
     except ConfigError:
         return None
 
@@ -173,6 +208,7 @@ class _Validator:
     ) -> None:
         self._secrets = secrets
         self.locations = Locations(expanded.locations, expanded.keys)
+        self.salvage = Salvage(expanded.data, expanded.broken)
         self._sources = sources
         self._expanded = expanded
         self._context = {
@@ -207,17 +243,19 @@ class _Validator:
             secrets=self._secrets,
         )
 
-    def validate_rest(self, data: dict[str, Any], problems: list[Problem]) -> Settings | None:
-        """The settings without the parts that have `problems`; more errors are added to them."""
-        settings, errors = None, errors_of(problems)
-        while errors:
-            rest = remove_invalid(data, errors)
-            if rest is None or rest == data:
-                return None
-            data = rest
-            settings, found = self.validate(data, whole=True)
+    def validate_valid_parts(self, problems: list[Problem]) -> Settings | None:
+        """The settings without the parts that have `problems`; more problems are added to them."""
+        salvage, unset = self.salvage, self._expanded.unset
+        is_complete = not any(map(is_of_files, errors_of(problems)))
+        errors = [*errors_of(problems), *unset]
+        settings, found = self.validate(self._expanded.data, whole=not errors)
+        # A variable may be set in a file that could not be read.
+        problems += [*found, *unset] if is_complete else found
+        errors += errors_of(found)
+        while errors and salvage.remove(errors):
+            settings, found = self.validate(salvage.data, whole=True)
             errors = errors_of(found)
-            problems += errors
+            problems += salvage.drop_follow_ups(errors)
         return settings
 
 
@@ -316,7 +354,8 @@ def _is_literally_set(sources: Sources, name: str) -> bool:
     return isinstance(node, ScalarNode) and not node.style and node.text.lower() == "true"
 
 
-def _check_symlinks(symlinks: Mapping[Path, Location], *, allowed: bool) -> list[Problem]:
+def _check_symlinks(stored: Seal | None, sources: Sources, *, allowed: bool) -> list[Problem]:
+    symlinks = {**(stored.symlinks if stored else {}), **sources.reader.symlinks}
     severity = Severity.WARNING if allowed else Severity.ERROR
     advice = "" if allowed else "; replace it with its target, or set service.allow_symlinks: true"
     return [
@@ -325,11 +364,10 @@ def _check_symlinks(symlinks: Mapping[Path, Location], *, allowed: bool) -> list
     ]
 
 
-def _sort(problems: Iterable[Problem], reader: Reader) -> list[Problem]:
-    """Without duplicates, by file in reading order, then by line."""
-    rank = {str(path): number for number, path in enumerate(reader.hashes)}
-    unique: Iterable[Problem] = dict.fromkeys(problems)
+def sort_problems(problems: Iterable[Problem], files: Iterable[Path]) -> list[Problem]:
+    """Without duplicates, by file in the order of `files`, then by line."""
+    rank = {str(path): number for number, path in enumerate(files)}
     return sorted(
-        unique,
+        dict.fromkeys(problems),
         key=lambda p: (rank.get(p.file or "", len(rank)), p.line or 0, p.column or 0),
     )

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from ductile.config.edit.paths import get_at
 from ductile.config.loader import normalize
 from ductile.config.loader.nodes import Locations
+from ductile.config.loader.secrets import is_limit_key
 from ductile.config.models.fields import RawScalar
 from ductile.config.models.plugin import PluginSettings, ScheduleSettings
 from ductile.config.models.settings import Settings
@@ -56,6 +57,8 @@ def _problem(detail: ErrorDetails, data: Any, locations: Locations) -> Problem:
     location = context.get("location") or locations.locate(path)
     message, allowed, close = _KINDS.get(kind), context.get("allowed"), None
     value = get_at(data, path)
+    if path and isinstance(only := get_at(data, path[:-1]), RawScalar):
+        value = only  # One value in the place of a list.
     match kind:
         case "extra_forbidden":
             known = sorted(known_keys(path[:-1]))
@@ -87,7 +90,8 @@ def _problem(detail: ErrorDetails, data: Any, locations: Locations) -> Problem:
 def describe(value: Any, path: Path) -> str | None:
     """The found value as short text; secrets are redacted, and mappings give None."""
     if isinstance(value, RawScalar):
-        if value.secret or any(isinstance(part, str) and names_a_secret(part) for part in path):
+        is_named = any(isinstance(part, str) and names_a_secret(part) for part in path)
+        if value.secret or (is_named and not is_limit_key(path)):
             return REDACTED
         text = value.text if len(value.text) <= 60 else value.text[:57] + "..."
         return repr(text) if isinstance(value.value, str) else text

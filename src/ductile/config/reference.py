@@ -25,6 +25,7 @@ TITLES = {
     "routes[]": "RouteSettings",
     "pipelines[]": "PipelineSettings",
     "pipelines[].debounce": "DebounceSettings",
+    "pipelines[].concurrency": "RunLimitSettings",
     "pipelines[].schedules[]": "PipelineScheduleSettings",
     "pipelines[].steps[]": "StepSettings",
     "pipelines[].steps[].relay": "RelaySettings",
@@ -64,7 +65,8 @@ gateway reads the files with; `ductile config schema` prints the same as JSON Sc
 A duration is `500ms`, `30s`, `5m`, `2h`, `30d`, `1w` or a combination (`1h30m`); a size is `64KB`
 or `1MB` (K is 1024). `${NAME}` and `${NAME:-default}` in a value are replaced by environment
 variables; a default may contain references, and `$${` writes a literal `${`. Relative paths are
-relative to the directory of `config.yaml`.
+relative to the directory of `config.yaml`. A reload puts changed values in force, except for the
+few keys whose description states that a change needs a restart.
 
 An `.env` file has lines of the form `NAME=value`, optionally after `export`, and `#` comments. A
 quoted value ends at the closing quote; only a comment may follow. An unquoted value ends before a

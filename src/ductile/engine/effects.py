@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import orjson
 
-from ductile.engine.alerts import evaluator
+from ductile.engine.alerts import alert_loop
 from ductile.engine.observability import job_logging
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.services import Services
 from ductile.log import logger
-from ductile.store.engines.api import Effects, NodeNews
+from ductile.store.engines.api import Effects, NodeNews, StoredNotice
 
 
 class EffectHandler:
@@ -21,6 +21,17 @@ class EffectHandler:
         self._log = logger("gateway")
 
     def __call__(self, effects: Effects) -> None:
+        self._wake_loops(effects)
+        services = self._services
+        services.agent_contacts += effects.contacts
+        if (effects.ready or effects.ready_any) and self._needs_other_nodes(effects):
+            services.ledger.tell_nodes(NodeNews.READY)
+        for drop in effects.drops:
+            job_logging.log_deduplicated(self._log, drop)
+        if effects.notices:
+            self._publish(effects.notices)
+
+    def _wake_loops(self, effects: Effects) -> None:
         services = self._services
         if effects.ready:
             services.work_signal.notify(effects.ready)
@@ -40,19 +51,17 @@ class EffectHandler:
             services.loops.wake("waits")
         if effects.requests:
             services.loops.wake("requests")
-        if (effects.ready or effects.ready_any) and self._needs_other_nodes(effects):
-            services.ledger.tell_nodes(NodeNews.READY)
-        for drop in effects.drops:
-            job_logging.log_deduplicated(self._log, drop)
-        if effects.notices:
-            if services.tracer is not None:
-                services.tracer.observe(effects.notices)
-            job_logging.log_breakers(self._log, effects.notices)
-            if evaluator.are_watched(effects.notices) and services.compiled.alert_rules:
-                services.loops.wake(evaluator.LOOP)
-            services.notice_bus.publish_commit(effects.notices)
-            if services.is_only_writer:
-                services.notice_bus.append(effects.notices)
+
+    def _publish(self, notices: list[StoredNotice]) -> None:
+        services = self._services
+        if services.tracer is not None:
+            services.tracer.observe(notices)
+        job_logging.log_breakers(self._log, notices)
+        if alert_loop.are_watched(notices) and services.compiled.alert_rules:
+            services.loops.wake(alert_loop.LOOP)
+        services.notice_bus.publish_commit(notices)
+        if services.is_only_writer:
+            services.notice_bus.append(notices)
 
     def _needs_other_nodes(self, effects: Effects) -> bool:
         """Whether jobs became ready that another node would start sooner than this one."""

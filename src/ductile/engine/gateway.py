@@ -11,8 +11,8 @@ from typing import Any
 from ductile.clock import Clock, Entropy
 from ductile.config import Loaded
 from ductile.core.jobs.commands import INIT
+from ductile.engine.alerts.alert_loop import AlertLoop
 from ductile.engine.alerts.dead_man import DeadManPinger
-from ductile.engine.alerts.evaluator import AlertEvaluator
 from ductile.engine.control import ControlRequest
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.started_log import StartedLog, read_unstarted
@@ -22,24 +22,27 @@ from ductile.engine.loop import Loop, Tick
 from ductile.engine.notices.tailer import NoticeTailer
 from ductile.engine.observability import job_logging
 from ductile.engine.observability.health import HealthMonitor
-from ductile.engine.observability.retention import RetentionCleaner
 from ductile.engine.observability.trace_settings import find_flaw
 from ductile.engine.outbox.http_client import HttpClient
 from ductile.engine.outbox.policy import OutboxPolicy
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.outbox.worker import OutboxWorker
-from ductile.engine.recovery import last_boot, startup
+from ductile.engine.recovery import last_boot
 from ductile.engine.recovery.boot_record import begin_boot, end_boot
-from ductile.engine.recovery.cluster import ClusterMonitor, NodeHeartbeat
 from ductile.engine.recovery.lease import NodeLease
+from ductile.engine.recovery.node_heartbeat import NodeHeartbeat
 from ductile.engine.recovery.node_record import prove_shared_workspaces, refuse_taken_name
 from ductile.engine.recovery.node_requests import NodeRequestHandler
 from ductile.engine.recovery.orphans import OrphanSweeper
+from ductile.engine.recovery.recover_jobs import recover_at_start
 from ductile.engine.recovery.schema_check import SchemaCheck
+from ductile.engine.recovery.takeover import TakeoverMonitor
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.flow_timer import FlowTimer
+from ductile.engine.scheduling.retention import RetentionCleaner
 from ductile.engine.scheduling.retries import RetryPromoter
+from ductile.engine.scheduling.run_turns import RunTurns
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.engine.scheduling.waits import WaitTimer
 from ductile.engine.services import Services
@@ -56,6 +59,7 @@ from ductile.runner.warm.slots import WarmSlots
 from ductile.store import nodes, notices
 from ductile.store.access import audit
 from ductile.store.access.audit import AuditEntry
+from ductile.store.engines.api import NodeNews
 from ductile.store.engines.open import name_application, open_ledger
 
 LEDGER_TIMEOUT = 10.0
@@ -83,14 +87,17 @@ class Gateway(Services):
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         owns_process: bool = False,
+        owns_children: bool = False,
     ) -> None:
         super().__init__(loaded, environ=environ, clock=clock, entropy=entropy)
         self._owns_process = owns_process
-        """Whether this process starts nothing but what the gateway starts."""
+        """Whether this process is a gateway, and starts nothing but what a gateway starts."""
+        self._owns_children = owns_process or owns_children
+        """Whether this process starts nothing else while the gateway is open."""
         self._lock = InstanceLock(self.state_dir)
         self._dispatching: threading.Thread | None = None
         self.lease: NodeLease | None = None
-        self._cluster: ClusterMonitor | None = None
+        self._takeover: TakeoverMonitor | None = None
         """None if no other node can use the ledger."""
 
     # Open: from the lock to a ledger in order
@@ -115,7 +122,7 @@ class Gateway(Services):
         self.pool.start()
         self._recover()
         self.health = HealthMonitor(self)
-        self.alerts = AlertEvaluator(self)
+        self.alerts = AlertLoop(self)
 
     def _launch_runner(self, slots: int, room: int) -> None:
         entries = 2 * room * (BUFFER_LIMIT + 1)
@@ -126,7 +133,7 @@ class Gateway(Services):
             started_log_fd=self.started_log.fd,
             on_event=self._log_runner_event,
             cgroup_name=f"{cgroup.PREFIX}{self.state_dir_id}" if self._owns_process else "",
-            owns_all_children=self._owns_process,
+            owns_all_children=self._owns_children,
         )
         self.pool.launch()
 
@@ -151,6 +158,7 @@ class Gateway(Services):
                 self.ledger, state.workspaces, self.boot
             )
         self.ledger.claim_boot(self.boot)
+        self._last_time = self.ledger.read(notices.newest_time)
         begin_boot(self.ledger, self.boot, self.clock.now())
         self.config = self._config_manager()
         self.scheduler = self.config.scheduler = Scheduler(
@@ -185,9 +193,7 @@ class Gateway(Services):
     def _recover(self) -> None:
         last = None if self.is_only_writer else last_boot.read_last_boot(self.state_dir)
         unstarted = read_unstarted(self.state_dir)
-        startup.recover_at_start(
-            self.ledger, self.compiled, self.clock, self.entropy, last, unstarted
-        )
+        recover_at_start(self.ledger, self.compiled, self.clock, self.entropy, last, unstarted)
         failpoint("recovered")
         self.started_log.activate()
         if not self.is_only_writer:
@@ -219,10 +225,14 @@ class Gateway(Services):
         assert self.health is not None
         assert self.alerts is not None
         assert self.flow_timer is not None
+        turns = RunTurns(self.ledger, self.boot, lambda: self.compiled, self.entropy)
         ticks: dict[str, Tick] = {
-            "clock": ClockMonitor(self.ledger, self.clock, self.boot, self._wake_timers).tick,
-            "retries": RetryPromoter(self.ledger, self.work_signal).tick,
+            "clock": ClockMonitor(
+                self.ledger, self.clock, self.boot, self._wake_timers, self._last_time
+            ).tick,
+            "retries": RetryPromoter(self.ledger, self.work_signal, turns).tick,
             "flow": self.flow_timer.tick,
+            "runs": turns.tick,
             "waits": WaitTimer(self.ledger, self.boot, lambda: self.compiled, self.entropy).tick,
             "config": self.config.tick,
             "requests": self._node_requests().tick,
@@ -275,7 +285,7 @@ class Gateway(Services):
     def _cluster_ticks(self) -> dict[str, Tick]:
         """The loops of a node that shares its ledger."""
         self.lease = NodeLease(self.clock, self._terminate_local_jobs, self.claim_again)
-        self._cluster = ClusterMonitor(
+        self._takeover = TakeoverMonitor(
             self.ledger, self.boot, lambda: self.compiled, self.clock, self.entropy
         )
         return {
@@ -289,12 +299,15 @@ class Gateway(Services):
                 self._begin_again,
                 self.set_drained,
             ).tick,
-            "takeover": self._cluster.tick,
+            "takeover": self._takeover.tick,
             "schema": SchemaCheck(self.ledger).tick,
         }
 
     def has_other_nodes(self) -> bool:
-        return self._cluster is not None and self._cluster.has_others
+        return self._takeover is not None and self._takeover.has_others
+
+    def known_nodes(self) -> list[dict[str, Any]]:
+        return [] if self._takeover is None else self._takeover.rows
 
     def _begin_again(self) -> None:
         """Record this boot and node again, after other nodes have taken them for dead."""
@@ -368,6 +381,9 @@ class Gateway(Services):
         if settlement.command == INIT:
             self.config.init_ended(settlement)
             self.loops.wake("scheduler")
+        if self.has_other_nodes() and (self.stopping.is_set() or not self.may_claim()):
+            # Its place under a limit is free, and this node does not fill it.
+            self.ledger.tell_nodes(NodeNews.READY)
 
     def broken(self, error: LedgerBroken) -> None:
         """Stop at once: it is unknown whether a commit took effect; the next start finds out."""

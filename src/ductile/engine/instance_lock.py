@@ -154,7 +154,7 @@ def find_holder(state_dir: Path) -> LockHolder | None:
 def _read_holder(fd: int) -> LockHolder:
     """The holder by the kernel's table of locks: any process can write to the file.
 
-    The content of the file tells a command from a gateway, and which of several processes it is
+    The content of the file distinguishes a command from a gateway, and several processes
     where the table alone does not.
     """
     words = os.pread(fd, 64, 0).decode(errors="replace").split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ductile.agents.agents import Agents
 from ductile.clock import Clock, Entropy, SystemClock, SystemEntropy
 from ductile.config import Loaded
+from ductile.config.versions.changeset import Changeset
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.config.manager import ConfigManager
+from ductile.engine.config.manager import Approval, AroundAdoption, ConfigManager
 from ductile.engine.config.plugin_init import Unready
 from ductile.engine.control import ControlQueue
 from ductile.engine.dispatch.dispatcher import Dispatcher, WorkSignal
@@ -38,7 +40,7 @@ from ductile.store.jobs.claim import ClaimPolicy
 from ductile.store.jobs.enqueue import Enqueued
 
 if TYPE_CHECKING:
-    from ductile.engine.alerts.evaluator import AlertEvaluator
+    from ductile.engine.alerts.alert_loop import AlertLoop
     from ductile.engine.observability.health import HealthMonitor
     from ductile.engine.observability.tracing import SpanExporter
 
@@ -52,6 +54,24 @@ class Services:
     ledger: Ledger
     config: ConfigManager
     scheduler: Scheduler
+    failure: LedgerBroken | None = None
+    is_drained = False
+    """Whether an operator has drained this node: it claims no jobs."""
+    drain_changes = 0
+    """How often `is_drained` has changed."""
+    is_only_writer = True
+    """Whether no other node writes to the ledger, so that every commit is seen here."""
+    shared_workspaces: str | None = None
+    """The id of the directory for workspaces that all nodes see."""
+
+    # None in a process that only reads
+    flow_timer: FlowTimer | None = None
+    dispatcher: Dispatcher | None = None
+    warm_slots: WarmSlots | None = None
+    health: HealthMonitor | None = None
+    alerts: AlertLoop | None = None
+    tracer: SpanExporter | None = None
+    """None also if tracing is off."""
 
     def __init__(
         self,
@@ -75,36 +95,24 @@ class Services:
         self.state_dir_id = compute_state_dir_id(self.state_dir)
         self.node = name_node(settings.service.node, self.state_dir)
         """The name of this node among those that share the ledger."""
-        self.is_drained = False
-        """Whether an operator has drained this node: it claims no jobs."""
-        self.shared_workspaces: str | None = None
-        """The id of the directory for workspaces that all nodes see."""
         self.workers = settings.service.max_workers
-        self.is_only_writer = True
-        """Whether no other node writes to the ledger, so that every commit is seen here."""
         self.stopping = threading.Event()
-        self.failure: LedgerBroken | None = None
         self.requests = ControlQueue()
         self.notice_bus = NoticeBus()
         self.counters = Counters()
+        self.agent_contacts = 0
+        """The number of contacts of agents that this process has committed, for comparison only."""
         self.work_signal = WorkSignal(self.workers)
         self.loops = Loops(self.clock)
-        self.flow_timer: FlowTimer | None = None
-        """None in a process that runs no jobs."""
         self.outbox_workers: dict[str, OutboxWorker[Any]] = {}
-        self.dispatcher: Dispatcher | None = None
-        self.warm_slots: WarmSlots | None = None
-        self.health: HealthMonitor | None = None
-        """None in a process that only reads."""
-        self.alerts: AlertEvaluator | None = None
-        """Likewise."""
-        self.tracer: SpanExporter | None = None
-        """None if tracing is off, and in a process that only reads."""
         self._reloading = threading.Lock()
+        self._draining, self._drain_decided_at = threading.Lock(), -math.inf
         self.on_stop: list[Callable[[], None]] = []
         """Called when a stop begins, before the loops end."""
         self.around_reload: Callable[[], AbstractContextManager[None]] = nullcontext
         """Entered before a reload and left after it, whether it was adopted or refused."""
+        self.around_adoption: AroundAdoption = lambda _: nullcontext()
+        """Entered when nothing else can refuse the reload; it may, and changes nothing then."""
 
     def open_read_only(self, ledger: Ledger) -> None:
         """Answer reads from this ledger; nothing is owned, written or run."""
@@ -122,6 +130,7 @@ class Services:
             self.entropy,
             self.work_signal.notify_all,
             self.register_node,
+            lambda compiled: self.around_adoption(compiled),
         )
 
     @cached_property
@@ -146,16 +155,20 @@ class Services:
     def claim_policy(self) -> ClaimPolicy:
         return self.config.now.policy
 
-    def reload(self) -> tuple[Problem, ...]:
+    def reload(
+        self, approve: Approval | None = None, changeset: Changeset | None = None
+    ) -> tuple[Problem, ...]:
         """Put the configuration on disk in force, as a whole, and return its warnings.
 
-        Raises `ConfigError` with every problem, and changes nothing, where it cannot.
+        Raises `ConfigError` with every problem, and changes nothing, where it cannot. See
+        `ConfigManager.reload` for the arguments.
         """
         with self._reloading, self.around_reload():
-            compiled = self.config.reload()
+            compiled = self.config.reload(approve, changeset)
             self.resize(compiled.settings.service.max_workers)
             self.loops.wake("config")
             self.loops.wake("scheduler")
+            self.loops.wake("runs")
             # Events for an instance that was disabled may be sendable now.
             self.loops.wake(RelayPolicy.name)
             self.loops.wake("alerts")
@@ -198,6 +211,11 @@ class Services:
         dispatcher = self.dispatcher
         return None if dispatcher is None else dispatcher.running_log(job_id)
 
+    def running_ids(self) -> list[str]:
+        """The ids of the jobs whose processes run here."""
+        dispatcher = self.dispatcher
+        return [] if dispatcher is None else dispatcher.running_ids()
+
     def owned_jobs(self) -> frozenset[str]:
         """The ids of jobs that this process has claimed and not settled."""
         dispatcher = self.dispatcher
@@ -216,9 +234,23 @@ class Services:
         """Whether another node may have an idle worker for a job of this ledger."""
         return False
 
-    def set_drained(self, drained: bool) -> None:
-        """Claim no more jobs, or claim them again."""
-        was_drained, self.is_drained = self.is_drained, drained
+    def known_nodes(self) -> list[dict[str, Any]]:
+        """The registered nodes as last read; empty where no other node can share the ledger."""
+        return []
+
+    def set_drained(self, drained: bool, read_at: float | None = None) -> None:
+        """Claim no more jobs, or claim them again.
+
+        With `read_at`, a heartbeat read it in the ledger: it had begun then, by the monotonic
+        clock, and a decision made here since is newer.
+        """
+        with self._draining:
+            if read_at is None:
+                self._drain_decided_at = self.clock.monotonic()
+            elif read_at < self._drain_decided_at:
+                return
+            was_drained, self.is_drained = self.is_drained, drained
+            self.drain_changes += was_drained != drained
         if was_drained and not drained:
             self.claim_again()
 

@@ -8,13 +8,18 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Set
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 
 from ductile import files
 from ductile.log import logger
 from ductile.model import Job
+from ductile.runner.sandbox.temporary import remove_directory
 
 LONGEST_MARKER = 100
 FICLONE = 0x40049409
@@ -71,19 +76,19 @@ class Workspaces:
         partial = own.with_name(f".{own.name}")
         files.create(self._root)
         for leftover in (partial, own):
-            shutil.rmtree(leftover, ignore_errors=True)
+            remove_tree(leftover)
         if (warning := self.describe_missing_files(job)) is not None:
             logger("worker").warning(warning, plugin=job.plugin, job_id=job.id)
         source = self.find_source(job)
         try:
             if source is not None:
-                _copy_tree(source, partial, _link_file if self._hardlink else _FileCloner(source))
+                copy_tree(source, partial, _link_file if self._hardlink else None)
             else:
                 partial.mkdir(mode=0o700)
             partial.chmod(0o700)
         except OSError:
             # An incomplete copy is useless, and may be what fills the disk.
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_tree(partial)
             raise
         # Complete or absent: a crash leaves only the name of the partial copy.
         partial.rename(own)
@@ -108,7 +113,7 @@ class Workspaces:
     def describe_missing_files(self, job: Job) -> str | None:
         """A warning if the files of the previous step are gone; None otherwise.
 
-        Unless `find_failure` says otherwise the job runs all the same: it may not need them, as
+        Unless `find_failure` says otherwise the job runs anyway: it may not need them, as
         when every pipeline has workspaces.
         """
         follows = job.parent_job_id and (job.pipeline, job.step_path) not in self._first
@@ -136,16 +141,19 @@ class Workspaces:
                 old = entry.stat(follow_symlinks=False).st_mtime < before
                 if old and not in_use(entry.name.lstrip(".")):
                     if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path, ignore_errors=True)
+                        remove_tree(Path(entry.path))
                     else:
                         os.unlink(entry.path)  # noqa: PTH108 - a scandir entry is a path
                     removed += 1
         return removed
 
 
-def _copy_tree(source: Path, target: Path, copy: Callable[[str, str], object]) -> None:
-    """Copy recursively. Unlike `copytree` it stops at the first error and raises it."""
-    copied = []
+def copy_tree(source: Path, target: Path, copy: Callable[[str, str], object] | None = None) -> None:
+    """Copy a tree without recursion; stops at the first error and raises it.
+
+    By default files are cloned.
+    """
+    copy, copied = copy or _FileCloner(source), []
     pending = [(str(source), str(target))]
     while pending:
         here, there = pending.pop()
@@ -206,8 +214,41 @@ class _FileCloner:
 def _measure(tree: Path) -> int:
     """The total size of the regular files in bytes."""
     found = 0
-    for here, _, names in os.walk(tree):
-        for name in names:
-            about = os.lstat(f"{here}/{name}")
-            found += about.st_size if stat.S_ISREG(about.st_mode) else 0
+    for entry in walk_tree(tree):
+        about = entry.stat(follow_symlinks=False)
+        found += about.st_size if stat.S_ISREG(about.st_mode) else 0
     return found
+
+
+def remove_tree(tree: Path) -> None:
+    """Remove a directory with its content, as far as possible; nothing if there is none."""
+    if os.path.lexists(tree):
+        remove_directory(str(tree), sys.maxsize)
+
+
+@contextmanager
+def temporary_tree() -> Iterator[Path]:
+    """A new directory for files of plugins, without symlinks on its path."""
+    tree = Path(tempfile.mkdtemp(prefix="ductile-")).resolve()
+    try:
+        yield tree
+    finally:
+        remove_tree(tree)
+
+
+def walk_tree(tree: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below a directory, each directory before its content; follows no link.
+
+    Plugins write these trees: their depth is that of the longest path, not that of the stack. What
+    cannot be read is left out.
+    """
+    pending = [str(tree)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                found = sorted(entries, key=attrgetter("name"))
+        except OSError:
+            continue
+        yield from found
+        inner = [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+        pending += reversed(inner)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from starlette.requests import Request
@@ -32,14 +34,14 @@ class Endpoint:
     path: str
     token_scope: str | None
     """The scope that a token must have; None is public, `any` takes every valid token."""
-    handler: Handler
-    """Called with the request, the parsed query if there is a model, and likewise the body."""
+    handler_name: str
+    """Names the handler in `http/routes`, which its first request imports."""
     returns: str | Mapping[int, str]
     """Names the response model of `http/models/responses`, for status 200 or by status."""
     query: str | None = None
     """Names the model in `http/models/queries`."""
     body: str | None = None
-    """Names the model in `http/models/bodies`."""
+    """Names the model in `http/models/bodies` or `authoring_bodies`."""
     raw_body: str | None = None
     """Names the model of a body that the handler reads itself; empty for any body at all."""
     max_body: int = MAX_BODY
@@ -55,8 +57,20 @@ class Endpoint:
     """Whether the configuration makes it public."""
 
     @property
+    def handler(self) -> Handler:
+        """Called with the request, the parsed query if there is a model, and likewise the body."""
+        return _load_handler(self.handler_name)
+
+    @property
     def responses(self) -> dict[int, str]:
         return {200: self.returns} if isinstance(self.returns, str) else dict(self.returns)
+
+
+@cache
+def _load_handler(name: str) -> Handler:
+    module, _, function = name.rpartition(".")
+    handler: Handler = getattr(import_module(f"ductile.http.routes.{module}"), function)
+    return handler
 
 
 def bind(endpoint: Endpoint) -> Handler:

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from functools import cache
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import orjson
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from starlette.requests import Request
 
+from ductile.config.models.units import parse_duration
 from ductile.core.jobs.limits import DEEPEST, too_deep
 from ductile.core.values.json_integers import has_integer_beyond_64_bits
 from ductile.core.values.suggest import nearest
 from ductile.errors import DuctileError, UsageError, dotted
 from ductile.http.models.fields import RequestModel
-from ductile.model import SubmittedBy
+from ductile.model import NewJob, SubmittedBy
+
+if TYPE_CHECKING:
+    from ductile.core.jobs.trace import TraceContext
+    from ductile.http.models.bodies import TriggerBody
 
 MAX_BODY = 1024 * 1024
 BODY = "ductile.body"
@@ -38,10 +44,21 @@ Model = TypeVar("Model", bound=RequestModel)
 def request_model(name: str) -> type[RequestModel]:
     """Return the query or body model that a row of the route table names."""
     # Loaded at the first use: the classes take 10 ms to define.
-    from ductile.http.models import bodies, queries
+    from ductile.http.models import authoring_bodies, bodies, queries
 
-    model: type[RequestModel] = getattr(bodies if name.endswith("Body") else queries, name)
+    modules = (bodies, authoring_bodies, queries)
+    model: type[RequestModel] = next(
+        found for module in modules if (found := getattr(module, name, None)) is not None
+    )
     return model
+
+
+def parse_window(text: str) -> timedelta:
+    """Return a duration of the query, such as `10m`."""
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"window {error}") from None
 
 
 class TooLarge(DuctileError):
@@ -71,6 +88,28 @@ def submitted_by(request: Request) -> SubmittedBy:
     return SubmittedBy.CLI if cli else SubmittedBy.API
 
 
+def new_job(
+    plugin: str,
+    command: str,
+    producer: SubmittedBy,
+    body: TriggerBody,
+    submitter: str,
+    trace: TraceContext | None,
+) -> NewJob:
+    """Return the job that a trigger asks for."""
+    return NewJob(
+        plugin,
+        command,
+        producer,
+        payload=body.payload,
+        dedupe_key=body.dedupe_key,
+        dedupe_ttl=body.dedupe_ttl,
+        submitter=submitter,
+        priority=body.priority or 0.0,
+        trace=None if trace is None else trace.to_column(),
+    )
+
+
 def row_id(text: str) -> int | None:
     """Return the numeric id that a path or body names; None if it is not a valid one."""
     valid = text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS
@@ -91,6 +130,12 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     body = b"".join(chunks)
     request.scope[BODY] = body
     return body
+
+
+async def wait_for_disconnect(request: Request) -> None:
+    """Return when the caller has gone. The body has been read."""
+    while (await request.receive()).get("type") != "http.disconnect":
+        pass
 
 
 def parse_body(
@@ -142,7 +187,7 @@ def parse_query(model: type[Model], request: Request) -> Model:
     query = request.query_params
     given: dict[str, Any] = dict(query)
     for name, field in _known_names(model).items():
-        if name in given and field.annotation == list[str]:
+        if name in given and get_origin(field.annotation) is list:
             given[name] = query.getlist(name)
     return validate(model, given, "query")
 
@@ -164,7 +209,7 @@ def validate(model: type[Model], given: Mapping[str, Any], part: str) -> Model:
 
 
 def _usage_error(model: type[RequestModel], error: ValidationError, part: str) -> UsageError:
-    """Report an unknown name first, since a misspelt one is missing as well; else everything."""
+    """Report an unknown name first, since a misspelled one is missing as well; else everything."""
     errors = error.errors(include_url=False, include_input=False)
     for item in errors:
         if item["type"] == "extra_forbidden":

@@ -18,6 +18,7 @@ from ductile.http.middleware.audit import with_entry
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.loop_queue import LoopQueue, resolve_future
 from ductile.store.engines.api import Work
+from ductile.store.jobs.enqueue import Enqueued
 
 T = TypeVar("T")
 Handler = Callable[..., Awaitable[Response]]
@@ -41,6 +42,17 @@ def render_json(content: Any) -> bytes:
 
 def services_of(request: Request) -> Services:
     return app_context_of(request).services
+
+
+def describe_queued(job: Enqueued, plugin: str, command: str) -> dict[str, Any]:
+    """Return the body of the response to a trigger."""
+    return {
+        "job_id": job.job_id,
+        "status": job.status,
+        "plugin": plugin,
+        "command": command,
+        "deduplicated": job.deduplicated,
+    }
 
 
 async def read_ledger(services: Services, work: Work[T]) -> T:

@@ -1,40 +1,18 @@
 """The route table: the only list of the API's routes.
 
 A row binds a method and a path to the scope of a token, a handler, and the models of its query,
-body and responses, which are the only source for parsing and for OpenAPI. Rows name the models, so
-that the start of a gateway does not wait for the definition of about 130 classes: see `Endpoint`.
+body and responses, which are the only source for parsing and for OpenAPI. Rows name handlers and
+models, so that the start of a gateway does not wait for about 130 classes and for the modules of
+routes that no client uses: see `Endpoint`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+from ductile.core.agents.reminder import LARGEST_PAYLOAD
 from ductile.http.endpoint import Endpoint
-from ductile.http.mcp import endpoint as mcp
 from ductile.http.requests import InvalidJson
-from ductile.http.routes import (
-    analytics,
-    audit,
-    authoring,
-    discovery,
-    facts,
-    healthz,
-    jobs,
-    metrics,
-    pipelines,
-    relays,
-    runs,
-    schedules,
-    system,
-    tokens,
-)
-from ductile.http.routes.agents import deliveries, heartbeats, reminders, webhooks
-from ductile.http.routes.alerts import rules as alerts
-from ductile.http.routes.cluster import nodes
-from ductile.http.routes.flow import pauses
-from ductile.http.routes.pages import approve, docs, ui
-from ductile.http.routes.streams import events, job_log
-from ductile.http.routes.waits import approvals
 
 _get, _post, _delete = (partial(Endpoint, method) for method in ("GET", "POST", "DELETE"))
 _KEY = ("Idempotency-Key",)
@@ -49,26 +27,26 @@ _JOBS = (
     _post(
         "/plugin/{plugin}/{command}",
         "plugin",
-        jobs.trigger,
+        "jobs.trigger",
         {202: "JobQueued", 200: "JobPlan"},
         body="TriggerBody",
         allow_trailing=True,
         headers=_KEY,
     ),
-    _get("/job/{job_id}", "jobs:ro", jobs.show_job, "Job", query="JobWaitQuery"),
-    _get("/job/{job_id}/tree", "jobs:ro", jobs.show_tree, "JobTree", query="JobTreeQuery"),
-    _get("/job/{job_id}/why", "jobs:ro", jobs.explain, "JobReasons"),
+    _get("/job/{job_id}", "jobs:ro", "jobs.show_job", "Job", query="JobWaitQuery"),
+    _get("/job/{job_id}/tree", "jobs:ro", "jobs.show_tree", "JobTree", query="JobTreeQuery"),
+    _get("/job/{job_id}/why", "jobs:ro", "jobs.explain", "JobReasons"),
     _get(
         "/job/{job_id}/log/stream",
         "jobs:ro",
-        job_log.stream_job_log,
+        "streams.job_log.stream_job_log",
         "JobLogStream",
         headers=("Last-Event-ID",),
     ),
     _post(
         "/job/{job_id}/cancel",
         "jobs:rw",
-        jobs.cancel_job,
+        "jobs.cancel_job",
         _action("JobCancellation"),
         body="CancelBody",
         audit="job.cancel",
@@ -76,7 +54,7 @@ _JOBS = (
     _post(
         "/job/{job_id}/retry",
         "jobs:rw",
-        jobs.retry_job,
+        "jobs.retry_job",
         _action("JobRetry"),
         body="ActionBody",
         headers=_KEY,
@@ -85,20 +63,20 @@ _JOBS = (
     _post(
         "/job/{job_id}/replay",
         "jobs:rw",
-        jobs.replay_job,
+        "jobs.replay_job",
         _action("JobReplay"),
         body="ReplayBody",
         headers=_KEY,
         audit="job.replay",
     ),
-    _get("/jobs", "jobs:ro", jobs.list_jobs, "JobPage", query="JobListQuery"),
-    _get("/job-ids", "jobs:ro", jobs.list_ids, "JobIds", query="JobIdQuery"),
-    _get("/queue", "jobs:ro", jobs.list_queue, "Queue", query="QueueQuery"),
-    _get("/job-logs", "jobs:ro", jobs.list_attempts, "AttemptPage", query="JobLogQuery"),
+    _get("/jobs", "jobs:ro", "jobs.list_jobs", "JobPage", query="JobListQuery"),
+    _get("/job-ids", "jobs:ro", "jobs.list_ids", "JobIds", query="JobIdQuery"),
+    _get("/queue", "jobs:ro", "jobs.list_queue", "Queue", query="QueueQuery"),
+    _get("/job-logs", "jobs:ro", "jobs.list_attempts", "AttemptPage", query="JobLogQuery"),
     _post(
         "/jobs/cancel",
         "jobs:rw",
-        jobs.cancel_jobs,
+        "jobs.cancel_jobs",
         "BulkResult",
         body="BulkBody",
         audit="job.cancel_many",
@@ -106,7 +84,7 @@ _JOBS = (
     _post(
         "/jobs/retry",
         "jobs:rw",
-        jobs.retry_jobs,
+        "jobs.retry_jobs",
         "BulkResult",
         body="BulkBody",
         headers=_KEY,
@@ -115,21 +93,21 @@ _JOBS = (
     _get(
         "/analytics/summary",
         "jobs:ro",
-        analytics.show_summary,
+        "analytics.show_summary",
         "AnalyticsSummary",
         query="SummaryQuery",
     ),
-    _get("/analytics/hours", "jobs:ro", analytics.show_hours, "AnalyticsHours"),
-    _get("/analytics/queue", "jobs:ro", analytics.show_queue, "AnalyticsQueue"),
+    _get("/analytics/hours", "jobs:ro", "analytics.show_hours", "AnalyticsHours"),
+    _get("/analytics/queue", "jobs:ro", "analytics.show_queue", "AnalyticsQueue"),
 )
 
 _PIPELINES = (
-    _get("/pipelines", "any", pipelines.list_pipelines, "Pipelines"),
-    _get("/pipeline/{name}", "any", pipelines.show_pipeline, "Pipeline"),
+    _get("/pipelines", "any", "pipelines.list_pipelines", "Pipelines"),
+    _get("/pipeline/{name}", "any", "pipelines.show_pipeline", "Pipeline"),
     _post(
         "/pipeline/{name}",
         "plugin:rw",
-        pipelines.start_pipeline,
+        "pipelines.start_pipeline",
         {202: "PipelineStarted", 200: "PipelineOutcome | PipelinePlan"},
         query="PipelineStartQuery",
         body="PipelineStartBody",
@@ -139,16 +117,16 @@ _PIPELINES = (
     _get(
         "/pipeline-instance/{instance_id}",
         "jobs:ro",
-        pipelines.show_run,
+        "pipelines.show_run",
         "Instance",
         query="RunWaitQuery",
     ),
-    _get("/pipeline-runs", "jobs:ro", runs.list_runs, "Runs", query="RunFilterQuery"),
-    _get("/pipeline-runs/{run_id}", "jobs:ro", runs.show_run, "Run", query="RunDetailQuery"),
+    _get("/pipeline-runs", "jobs:ro", "runs.list_runs", "Runs", query="RunFilterQuery"),
+    _get("/pipeline-runs/{run_id}", "jobs:ro", "runs.show_run", "Run", query="RunDetailQuery"),
     _post(
         "/pipeline-runs/{run_id}/cancel",
         "jobs:rw",
-        runs.cancel,
+        "runs.cancel",
         _action("RunAction"),
         body="ActionBody",
         audit="run.cancel",
@@ -156,18 +134,20 @@ _PIPELINES = (
     _post(
         "/pipeline-runs/{run_id}/retry",
         "jobs:rw",
-        runs.retry,
+        "runs.retry",
         _action("RunAction"),
         body="ActionBody",
         headers=_KEY,
         audit="run.retry",
     ),
-    _get("/approvals", "approvals:ro", approvals.listing, "Approvals", query="ApprovalQuery"),
-    _get("/approvals/{approval_id}", "approvals:ro", approvals.show, "Approval"),
+    _get(
+        "/approvals", "approvals:ro", "waits.approvals.listing", "Approvals", query="ApprovalQuery"
+    ),
+    _get("/approvals/{approval_id}", "approvals:ro", "waits.approvals.show", "Approval"),
     _post(
         "/approvals/{approval_id}/approve",
         "approvals:rw",
-        approvals.approve,
+        "waits.approvals.approve",
         _action("ApprovalAction"),
         body="DecisionBody",
         headers=_KEY,
@@ -176,7 +156,7 @@ _PIPELINES = (
     _post(
         "/approvals/{approval_id}/reject",
         "approvals:rw",
-        approvals.reject,
+        "waits.approvals.reject",
         _action("ApprovalAction"),
         body="DecisionBody",
         headers=_KEY,
@@ -185,19 +165,19 @@ _PIPELINES = (
 )
 
 _SCHEDULES = (
-    _get("/scheduler/jobs", "jobs:ro", schedules.list_schedules, "Schedules"),
-    _get("/scheduler/next", "jobs:ro", schedules.list_next_fires, "Fires", query="NextFireQuery"),
+    _get("/scheduler/jobs", "jobs:ro", "schedules.list_schedules", "Schedules"),
+    _get("/scheduler/next", "jobs:ro", "schedules.list_next_fires", "Fires", query="NextFireQuery"),
     _get(
         "/scheduler/explain",
         "jobs:ro",
-        schedules.explain_occurrences,
+        "schedules.explain_occurrences",
         "Occurrences",
         query="ScheduleHistoryQuery",
     ),
     _post(
         "/scheduler/{plugin}/{schedule}/pause",
         "system:rw",
-        schedules.pause_schedule,
+        "schedules.pause_schedule",
         "SchedulePause",
         body="ActionBody",
         audit="schedule.pause",
@@ -205,16 +185,16 @@ _SCHEDULES = (
     _post(
         "/scheduler/{plugin}/{schedule}/resume",
         "system:rw",
-        schedules.resume_schedule,
+        "schedules.resume_schedule",
         "SchedulePause",
         body="ActionBody",
         audit="schedule.resume",
     ),
-    _get("/system/breaker/{plugin}", "jobs:ro", schedules.list_breakers, "Breakers"),
+    _get("/system/breaker/{plugin}", "jobs:ro", "schedules.list_breakers", "Breakers"),
     _post(
         "/system/reset/{plugin}",
         "system:rw",
-        schedules.reset_breakers,
+        "schedules.reset_breakers",
         "BreakerReset",
         body="ActionBody",
         audit="breaker.reset",
@@ -222,13 +202,18 @@ _SCHEDULES = (
 )
 
 _PAUSES = (
-    _get("/pauses", "jobs:ro", pauses.list_pauses, "Pauses"),
+    _get("/pauses", "jobs:ro", "flow.pauses.list_pauses", "Pauses"),
     *(
         _post(f"{path}/{verb}", "system:rw", handler, model, body=body, audit=f"{noun}.{verb}")
         for noun, path, pause, resume in (
-            ("plugin", "/plugins/{name}", pauses.pause_plugin, pauses.resume_plugin),
-            ("pipeline", "/pipelines/{name}", pauses.pause_pipeline, pauses.resume_pipeline),
-            ("system", "/system", pauses.pause_system, pauses.resume_system),
+            ("plugin", "/plugins/{name}", "flow.pauses.pause_plugin", "flow.pauses.resume_plugin"),
+            (
+                "pipeline",
+                "/pipelines/{name}",
+                "flow.pauses.pause_pipeline",
+                "flow.pauses.resume_pipeline",
+            ),
+            ("system", "/system", "flow.pauses.pause_system", "flow.pauses.resume_system"),
         )
         for verb, handler, model, body in (
             ("pause", pause, "Pause", "PauseBody"),
@@ -238,12 +223,12 @@ _PAUSES = (
 )
 
 _ALERTS = (
-    _get("/alerts", "jobs:ro", alerts.list_alerts, "AlertRules"),
-    _get("/alerts/{name}", "jobs:ro", alerts.show_alert, "AlertRuleDetail"),
+    _get("/alerts", "jobs:ro", "alerts.rules.list_alerts", "AlertRules"),
+    _get("/alerts/{name}", "jobs:ro", "alerts.rules.show_alert", "AlertRuleDetail"),
     _post(
         "/alerts/{name}/test",
         "system:rw",
-        alerts.test_alert,
+        "alerts.rules.test_alert",
         _action("AlertTest"),
         body="ActionBody",
         audit="alert.test",
@@ -251,7 +236,7 @@ _ALERTS = (
     _post(
         "/alerts/{name}/silence",
         "system:rw",
-        alerts.silence_alert,
+        "alerts.rules.silence_alert",
         "AlertSilence",
         body="SilenceBody",
         audit="alert.silence",
@@ -259,7 +244,7 @@ _ALERTS = (
     _post(
         "/alerts/{name}/unsilence",
         "system:rw",
-        alerts.unsilence_alert,
+        "alerts.rules.unsilence_alert",
         "AlertSilence",
         body="ActionBody",
         audit="alert.unsilence",
@@ -267,11 +252,11 @@ _ALERTS = (
 )
 
 _EVENTS = (
-    _get("/notices", "events:ro", events.list_notices, "Notices", query="NoticeQuery"),
+    _get("/notices", "events:ro", "streams.events.list_notices", "Notices", query="NoticeQuery"),
     _get(
         "/events",
         "events:ro",
-        events.stream_events,
+        "streams.events.stream_events",
         "EventStream",
         query="EventQuery",
         headers=("Last-Event-ID",),
@@ -279,16 +264,22 @@ _EVENTS = (
 )
 
 _SYSTEM = (
-    _get("/", None, system.show_root, "RootPage"),
-    _get("/healthz", None, healthz.show_health, {200: "Health", 503: "Health"}),
-    _get("/metrics", "system:ro", metrics.show_metrics, "MetricsText", is_public=metrics.is_public),
-    _get("/system/status", "system:ro", system.show_status, "Status", query="StatusQuery"),
-    _get("/system/overview", "system:ro", system.show_overview, "Overview"),
-    _get("/nodes", "system:ro", nodes.list_nodes, "ClusterNodes"),
+    _get("/", None, "system.show_root", "RootPage"),
+    _get("/healthz", None, "healthz.show_health", {200: "Health", 503: "Health"}),
+    _get(
+        "/metrics",
+        "system:ro",
+        "metrics.show_metrics",
+        "MetricsText",
+        is_public=lambda settings: settings.api.metrics == "public",
+    ),
+    _get("/system/status", "system:ro", "system.show_status", "Status", query="StatusQuery"),
+    _get("/system/overview", "system:ro", "system.show_overview", "Overview"),
+    _get("/nodes", "system:ro", "cluster.nodes.list_nodes", "ClusterNodes"),
     _post(
         "/node/{name}/drain",
         "system:rw",
-        nodes.drain_node,
+        "cluster.nodes.drain_node",
         "NodeAction",
         body="ActionBody",
         audit="node.drain",
@@ -296,7 +287,7 @@ _SYSTEM = (
     _post(
         "/node/{name}/resume",
         "system:rw",
-        nodes.resume_node,
+        "cluster.nodes.resume_node",
         "NodeAction",
         body="ActionBody",
         audit="node.resume",
@@ -304,7 +295,7 @@ _SYSTEM = (
     _post(
         "/node/{name}/forget",
         "system:rw",
-        nodes.forget,
+        "cluster.nodes.forget",
         "NodeAction",
         body="ActionBody",
         audit="node.forget",
@@ -312,35 +303,37 @@ _SYSTEM = (
     _post(
         "/nodes/reload",
         "system:rw",
-        nodes.reload_nodes,
+        "cluster.nodes.reload_nodes",
         "NodeReloads",
         body="ActionBody",
         audit="config.reload",
     ),
-    _get("/config/view", "system:ro", system.view_config, "ConfigView"),
-    _get("/system/reload", "system:rw", system.preview_reload, "Reload"),
+    _get("/config/view", "system:ro", "system.view_config", "ConfigView"),
+    _get("/system/reload", "system:rw", "system.preview_reload", "Reload"),
     _post(
         "/system/reload",
         "system:rw",
-        system.reload,
+        "system.reload",
         "Reload",
         body="ActionBody",
         audit="config.reload",
     ),
-    _get("/system/backup", "system:ro", system.show_backup, "Backup", query="BackupQuery"),
+    _get("/system/backup", "system:ro", "system.show_backup", "Backup", query="BackupQuery"),
     _post(
         "/system/backup",
         "system:rw",
-        system.start_backup,
+        "system.start_backup",
         {202: "Backup", 200: "BackupPlan"},
         body="BackupBody",
         audit="backup.create",
     ),
-    _get("/system/plugin-facts/{plugin}", "jobs:ro", facts.list_facts, "Facts", query="FactQuery"),
+    _get(
+        "/system/plugin-facts/{plugin}", "jobs:ro", "facts.list_facts", "Facts", query="FactQuery"
+    ),
     _post(
         "/plugins/{name}/state",
         "system:rw",
-        facts.change_state,
+        "facts.change_state",
         _action("PluginStateChange"),
         body="PluginStateBody",
         audit="plugin.state",
@@ -348,24 +341,65 @@ _SYSTEM = (
 )
 
 _DISCOVERY = (
-    _get("/plugins", "any", system.list_plugins, "Plugins"),
-    _get("/plugin/{plugin}", "any", discovery.show_plugin, "PluginDetail"),
-    _get("/plugin/{plugin}/openapi.json", "any", discovery.show_plugin_openapi, "OpenApi"),
-    _get("/skills", "any", discovery.list_skills, "Skills"),
-    _get("/openapi.json", "any", discovery.show_openapi, "OpenApi"),
-    _get("/docs", None, docs.show_docs, "DocsPage"),
-    _get("/.well-known/ai-plugin.json", "any", discovery.show_ai_plugin, "AiPlugin"),
+    _get("/plugins", "any", "system.list_plugins", "Plugins"),
+    _get("/plugin/{plugin}", "any", "discovery.show_plugin", "PluginDetail"),
+    _get("/plugin/{plugin}/openapi.json", "any", "discovery.show_plugin_openapi", "OpenApi"),
+    _get("/skills", "any", "discovery.list_skills", "Skills"),
+    _get("/openapi.json", "any", "discovery.show_openapi", "OpenApi"),
+    _get("/docs", None, "pages.docs.show_docs", "DocsPage"),
+    _get("/.well-known/ai-plugin.json", "any", "discovery.show_ai_plugin", "AiPlugin"),
 )
 
 _AUTHORING = (
-    _get("/config/check", "system:ro", authoring.check_config, "ConfigCheck"),
-    _get("/config/history", "system:ro", authoring.list_history, "Snapshots", query="HistoryQuery"),
-    _get("/config/diff", "system:ro", authoring.diff_config, "ConfigDiff", query="DiffQuery"),
-    _get("/config/plan", "system:ro", authoring.plan_config, "ConfigPlan", query="PlanQuery"),
+    _get("/config/check", "system:ro", "authoring.config.check_config", "ConfigCheck"),
+    _get(
+        "/config/history",
+        "system:ro",
+        "authoring.config.list_history",
+        "Snapshots",
+        query="HistoryQuery",
+    ),
+    _get(
+        "/config/diff",
+        "system:ro",
+        "authoring.config.diff_config",
+        "ConfigDiff",
+        query="DiffQuery",
+    ),
+    _get(
+        "/config/plan",
+        "system:ro",
+        "authoring.config.plan_config",
+        "ConfigPlan",
+        query="PlanQuery",
+    ),
+    _get(
+        "/config/watch",
+        "system:ro",
+        "authoring.config.watch_config",
+        "ConfigWatch",
+        query="WatchQuery",
+    ),
+    _post(
+        "/config/apply",
+        "system:rw",
+        "authoring.config.apply_config",
+        "ConfigApplied",
+        body="ApplyBody",
+        audit="config.apply",
+    ),
+    _post(
+        "/config/revert",
+        "*",
+        "authoring.config.revert_config",
+        "ConfigApplied",
+        body="RevertBody",
+        audit="config.revert",
+    ),
     _post(
         "/config/set",
         "*",
-        authoring.set_setting,
+        "authoring.config.set_setting",
         "SettingChanged",
         body="SettingBody",
         audit="config.set",
@@ -373,29 +407,53 @@ _AUTHORING = (
     _post(
         "/plugins",
         "*",
-        authoring.create_plugin,
+        "authoring.plugins.create_plugin",
         {201: "PluginCreated", 200: "PluginCreated"},
         body="NewPluginBody",
         audit="plugin.create",
     ),
-    _get("/plugins/{plugin}/validate", "system:ro", authoring.validate_plugin, "PluginInspection"),
+    _get(
+        "/plugins/{plugin}/validate",
+        "system:ro",
+        "authoring.plugins.validate_plugin",
+        "PluginInspection",
+    ),
     _post(
         "/plugins/{plugin}/test/{command}",
         "plugin",
-        authoring.test_plugin,
+        "authoring.plugins.test_plugin",
         "PluginTrial",
         body="PluginTestBody",
         audit="plugin.test",
     ),
 )
 
+_COMPARISONS = (
+    _get(
+        "/pipelines/{name}/compare",
+        "system:ro",
+        "compare.runs.compare_runs",
+        "RunComparison",
+        query="RunComparisonQuery",
+    ),
+    _get("/job/{job_id}/bundle", "system:ro", "compare.bundles.bundle_job", "JobBundle"),
+    _post(
+        "/plugins/{plugin}/compare",
+        "jobs:ro",
+        "compare.plugins.compare_plugin",
+        "PluginComparison",
+        body="PluginComparisonBody",
+        audit="plugin.compare",
+    ),
+)
+
 _TOKENS = (
-    _get("/audit", "system:ro", audit.list_audit_entries, "AuditPage", query="AuditQuery"),
-    _get("/tokens", "system:ro", tokens.list_tokens, "Tokens"),
+    _get("/audit", "system:ro", "audit.list_audit_entries", "AuditPage", query="AuditQuery"),
+    _get("/tokens", "system:ro", "tokens.list_tokens", "Tokens"),
     _post(
         "/tokens",
         "*",
-        tokens.create_token,
+        "tokens.create_token",
         {201: "TokenCreated", 200: "TokenPlan"},
         body="NewTokenBody",
         audit="token.create",
@@ -403,7 +461,7 @@ _TOKENS = (
     _post(
         "/token/{which}/revoke",
         "*",
-        tokens.revoke_token,
+        "tokens.revoke_token",
         "TokenChanged",
         body="ActionBody",
         audit="token.revoke",
@@ -411,7 +469,7 @@ _TOKENS = (
     _post(
         "/token/{which}/rotate",
         "*",
-        tokens.rotate_token,
+        "tokens.rotate_token",
         "TokenChanged",
         body="TokenRotationBody",
         audit="token.rotate",
@@ -419,21 +477,43 @@ _TOKENS = (
 )
 
 _UI = (
-    _get("/ui/session", "any", ui.show_session, "UiSession"),
+    _get("/ui/session", "any", "pages.ui.show_session", "UiSession"),
     _post(
-        "/ui/session", None, ui.open_session, "UiSession", body="LoginBody", audit="session.open"
+        "/ui/session",
+        None,
+        "pages.ui.open_session",
+        "UiSession",
+        body="LoginBody",
+        audit="session.open",
     ),
-    _delete("/ui/session", "any", ui.close_session, "UiSessionClosed", audit="session.close"),
-    _delete("/ui/sessions", "*", ui.close_sessions, "UiSessionsClosed", audit="session.close_all"),
-    _post("/ui/code", "*", ui.create_login_code, {201: "UiCode"}, audit="session.code"),
+    _delete(
+        "/ui/session", "any", "pages.ui.close_session", "UiSessionClosed", audit="session.close"
+    ),
+    _delete(
+        "/ui/sessions",
+        "*",
+        "pages.ui.close_sessions",
+        "UiSessionsClosed",
+        audit="session.close_all",
+    ),
+    _post("/ui/code", "*", "pages.ui.create_login_code", {201: "UiCode"}, audit="session.code"),
 )
 
 _RELAYS = (
-    _get("/relays", "jobs:ro", relays.list_relays, "Relays", query="RelayQuery"),
+    _get("/relays", "jobs:ro", "relays.list_relays", "Relays", query="RelayQuery"),
+    _post(
+        "/relays",
+        "system:rw",
+        "relays.send_relay",
+        _action("RelaySent"),
+        body="RelayBody",
+        headers=_KEY,
+        audit="relay.send",
+    ),
     _post(
         "/relays/retry",
         "jobs:rw",
-        relays.retry_dead_relays,
+        "relays.retry_dead_relays",
         _action("RelaysRetry"),
         body="ActionBody",
         audit="relay.retry_many",
@@ -441,7 +521,7 @@ _RELAYS = (
     _post(
         "/relays/discard",
         "jobs:rw",
-        relays.discard_dead_relays,
+        "relays.discard_dead_relays",
         _action("RelaysDiscard"),
         body="DiscardBody",
         audit="relay.discard_many",
@@ -449,7 +529,7 @@ _RELAYS = (
     _post(
         "/relay/{relay_id}/discard",
         "jobs:rw",
-        relays.discard_relay,
+        "relays.discard_relay",
         _action("RelayDiscard"),
         body="ActionBody",
         audit="relay.discard",
@@ -457,7 +537,7 @@ _RELAYS = (
     _post(
         "/relay/{relay_id}/retry",
         "jobs:rw",
-        relays.retry_relay,
+        "relays.retry_relay",
         _action("RelayRetry"),
         body="ActionBody",
         audit="relay.retry",
@@ -468,62 +548,75 @@ _AGENTS = (
     _post(
         "/gateway/heartbeat",
         "agents:rw",
-        heartbeats.record_heartbeat,
+        "agents.heartbeats.record_heartbeat",
         "HeartbeatAccepted",
         raw_body="Heartbeat",
-        is_public=heartbeats.is_public,
+        is_public=lambda settings: settings.gateway.open,
     ),
     _post(
         "/gateway/messages",
         "agents:rw",
-        heartbeats.publish_message,
+        "agents.heartbeats.publish_message",
         {202: "MessageAccepted"},
         raw_body="DecisionLog",
-        is_public=heartbeats.is_public,
+        is_public=lambda settings: settings.gateway.open,
     ),
-    _get("/gateway/heartbeats", "agents:ro", heartbeats.list_agents, "Agents", query="AgentQuery"),
+    _get(
+        "/gateway/heartbeats",
+        "agents:ro",
+        "agents.heartbeats.list_agents",
+        "Agents",
+        query="AgentQuery",
+    ),
     _get(
         "/gateway/capabilities",
         "agents:ro",
-        heartbeats.list_capabilities,
+        "agents.heartbeats.list_capabilities",
         "Capabilities",
         query="CapabilityQuery",
     ),
     _get(
-        "/gateway/cron", "agents:ro", reminders.list_reminders, "Reminders", query="ReminderQuery"
+        "/gateway/cron",
+        "agents:ro",
+        "agents.reminders.list_reminders",
+        "Reminders",
+        query="ReminderQuery",
     ),
     _post(
         "/gateway/cron",
         "agents:rw",
-        reminders.create_reminder,
+        "agents.reminders.create_reminder",
         {201: "Reminder", 200: "Reminder"},
         body="NewReminderBody",
-        max_body=reminders.MAX_BODY,
+        max_body=2 * LARGEST_PAYLOAD,
         json_error=InvalidJson,
     ),
     _post(
         "/gateway/cron/{reminder_id}/forget",
         "agents:rw",
-        reminders.forget_reminder,
+        "agents.reminders.forget_reminder",
         "Reminder",
         body="ActionBody",
-        max_body=reminders.MAX_BODY,
+        max_body=2 * LARGEST_PAYLOAD,
         json_error=InvalidJson,
     ),
     _get(
         "/gateway/deliveries",
         "agents:ro",
-        deliveries.list_deliveries,
+        "agents.deliveries.list_deliveries",
         "Deliveries",
         query="DeliveryQuery",
     ),
     _get(
-        "/gateway/deliveries/{delivery_id}", "agents:ro", deliveries.show_delivery, "DeliveryDetail"
+        "/gateway/deliveries/{delivery_id}",
+        "agents:ro",
+        "agents.deliveries.show_delivery",
+        "DeliveryDetail",
     ),
     _post(
         "/gateway/deliveries",
         "agents:rw",
-        deliveries.send_delivery,
+        "agents.deliveries.send_delivery",
         {202: "DeliverySent", 200: "DeliveryPlan"},
         body="DeliveryBody",
         headers=_KEY,
@@ -531,7 +624,7 @@ _AGENTS = (
     _post(
         "/gateway/deliveries/retry",
         "agents:rw",
-        deliveries.retry_deliveries,
+        "agents.deliveries.retry_deliveries",
         _action("DeliveriesRetry"),
         body="RedeliveryBody",
         audit="delivery.retry_many",
@@ -539,7 +632,7 @@ _AGENTS = (
     _post(
         "/gateway/deliveries/discard",
         "agents:rw",
-        deliveries.discard_deliveries,
+        "agents.deliveries.discard_deliveries",
         _action("DeliveriesDiscard"),
         body="DiscardBody",
         audit="delivery.discard_many",
@@ -547,7 +640,7 @@ _AGENTS = (
     _post(
         "/gateway/deliveries/{delivery_id}/discard",
         "agents:rw",
-        deliveries.discard_delivery,
+        "agents.deliveries.discard_delivery",
         _action("DeliveryDiscard"),
         body="ActionBody",
         audit="delivery.discard",
@@ -555,16 +648,16 @@ _AGENTS = (
     _post(
         "/gateway/deliveries/{delivery_id}/retry",
         "agents:rw",
-        deliveries.retry_delivery,
+        "agents.deliveries.retry_delivery",
         _action("DeliveryRetry"),
         body="ActionBody",
         audit="delivery.retry",
     ),
-    _get("/gateway/webhook-configs", "agents:ro", webhooks.list_webhooks, "Webhooks"),
+    _get("/gateway/webhook-configs", "agents:ro", "agents.webhooks.list_webhooks", "Webhooks"),
     _post(
         "/gateway/webhook-configs",
         "agents:rw",
-        webhooks.create_webhook,
+        "agents.webhooks.create_webhook",
         {201: "WebhookCreated", 200: "WebhookPlan"},
         body="NewWebhookBody",
         audit="webhook.create",
@@ -572,7 +665,7 @@ _AGENTS = (
     _delete(
         "/gateway/webhook-configs/{webhook_id}",
         "agents:rw",
-        webhooks.remove_webhook,
+        "agents.webhooks.remove_webhook",
         "WebhookRemoved",
         query="WebhookRemovalQuery",
         audit="webhook.remove",
@@ -580,7 +673,7 @@ _AGENTS = (
     _post(
         "/gateway/webhooks/{webhook_id}",
         None,
-        webhooks.receive_event,
+        "agents.webhooks.receive_event",
         {202: "EventAccepted"},
         raw_body="",
     ),
@@ -596,6 +689,7 @@ ENDPOINTS = (
     *_SYSTEM,
     *_DISCOVERY,
     *_AUTHORING,
+    *_COMPARISONS,
     *_TOKENS,
     *_UI,
     *_RELAYS,
@@ -603,14 +697,14 @@ ENDPOINTS = (
 )
 
 PAGES = (
-    _get("/ui", None, ui.redirect_to_page, {}),
-    _get("/ui/", None, ui.show_page, {}),
-    _get("/ui/{page}", None, ui.show_page, {}),
-    _get("/ui/{page}/{id}", None, ui.show_page, {}),
-    _get("/ui/assets/{name}", None, ui.show_asset, {}),
-    _get("/approve/{token}", None, approve.show, {}),
-    _post("/approve/{token}", None, approve.decide, {}, raw_body=""),
-    _post("/mcp", "any", mcp.serve, {}, raw_body=""),
+    _get("/ui", None, "pages.ui.redirect_to_page", {}),
+    _get("/ui/", None, "pages.ui.show_page", {}),
+    _get("/ui/{page}", None, "pages.ui.show_page", {}),
+    _get("/ui/{page}/{id}", None, "pages.ui.show_page", {}),
+    _get("/ui/assets/{name}", None, "pages.ui.show_asset", {}),
+    _get("/approve/{token}", None, "pages.approve.show", {}),
+    _post("/approve/{token}", None, "pages.approve.decide", {}, raw_body=""),
+    _post("/mcp", "any", "agents.mcp.serve", {}, raw_body=""),
 )
 """What is not a part of the API: the dashboard at each of its addresses with its files, the page
 that decides an approval, and MCP, whose calls are requests to the routes above."""

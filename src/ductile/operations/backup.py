@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tarfile
 import tempfile
 import threading
 import time
@@ -228,6 +227,9 @@ def room_at(directory: Path) -> int:
 
 def config_archive(loaded: Loaded, target: Path) -> list[str]:
     """Archive every configuration file next to the backup, with mode 0600: it holds secrets."""
+    # Only here: few gateways back up, and all of them load this module.
+    import tarfile
+
     known = loaded.files
     extra = [loaded.path.parent / ".checksums", loaded.settings.state_dir / "fingerprint.key"]
     whole = BytesIO()

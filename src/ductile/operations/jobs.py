@@ -20,8 +20,17 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.dispatch.workers import CANCEL_GRACE
 from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
-from ductile.model import Cancellation, Job, JobStatus, Json, Notice, SubmittedBy
+from ductile.model import (
+    CANCELLED_IN_QUEUE,
+    Cancellation,
+    Job,
+    JobStatus,
+    Json,
+    Notice,
+    SubmittedBy,
+)
 from ductile.operations import job_tree
+from ductile.operations.flow import holds
 from ductile.operations.waits.describe import describe_row
 from ductile.store import notices
 from ductile.store.engines.api import Tx
@@ -131,7 +140,6 @@ def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:
         gateway.clock.now(),
         gateway.entropy.uuid(),
     )
-    reason = "cancelled by an operator"
 
     def work(tx: Tx) -> frozenset[str]:
         ids = Ids(base_id)
@@ -139,7 +147,7 @@ def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:
         return frozenset(
             job.id
             for job in found
-            if close.end_queued(tx, job, JobStatus.DEAD, reason, now, tx_config, ids)
+            if close.end_queued(tx, job, JobStatus.DEAD, CANCELLED_IN_QUEUE, now, tx_config, ids)
         )
 
     return gateway.ledger.write(work)
@@ -162,12 +170,17 @@ class JobRetry:
 
     def __init__(self, gateway: Services, job_id: str, *, dry: bool = False) -> None:
         self._compiled, self._job_id, self._dry = gateway.compiled, job_id, dry
-        self._now = gateway.clock.now()
+        self._now, self._base_id = gateway.clock.now(), gateway.entropy.uuid()
 
     def __call__(self, tx: Tx) -> RetriedJob:
         job = load_job(tx, self._job_id)
         if (wait := find_open_wait(tx, job.id)) is not None:
             raise Refused(f"job {job.id} cannot be retried: {describe_row(wait)}")
+        config = self._compiled.tx_config
+        if job.status is JobStatus.QUEUED and (
+            held := holds.describe_held_jobs(tx, [job.id], config)
+        ):
+            raise Refused(f"job {job.id} cannot be retried: {held[job.id]}")
         waits = job.status is JobStatus.QUEUED and job.next_retry_at is not None
         if job.status not in ENDED_BADLY and not waits:
             raise Refused(
@@ -184,8 +197,15 @@ class JobRetry:
             )
             if not retried:
                 raise Refused(f"job {job.id} changed meanwhile; look at it and try again")
+            self._take_turn(tx, job)
             job = load_job(tx, job.id)
         return RetriedJob(job.id, job.status, job.attempt, job.max_attempts)
+
+    def _take_turn(self, tx: Tx, job: Job) -> None:
+        """A run that was reopened, or whose event was debounced, counts for its limit from now."""
+        if (run := holds.find_held_run(tx, job.id)) is not None:
+            config, ids = self._compiled.tx_config, Ids(self._base_id)
+            close.take_turns(tx, [run.id], config, ids, self._now, must_wait=True)
 
 
 @dataclass(frozen=True, slots=True)

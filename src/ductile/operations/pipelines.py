@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids
+from ductile.core.flow.limits import OnFull
 from ductile.core.jobs.limits import dedupe_key_flaw
 from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.core.jobs.state_machine import ENDED_BADLY
@@ -15,6 +16,7 @@ from ductile.core.jobs.trace import TraceContext
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.intents import SpawnJob, StartPipeline
 from ductile.core.pipelines.router import Router
+from ductile.core.values.suggest import list_or_suggest
 from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused, UsageError
 from ductile.model import Event, JobStatus, Json, SubmittedBy
@@ -32,6 +34,8 @@ class StartedPipeline:
     job_ids: tuple[str, ...]
     existing_job_id: str | None = None
     """Set if the first step was deduplicated: the instance ended as `skipped`."""
+    skipped: str | None = None
+    """Why the run ended at once, because its pipeline has a limit (`on_full: skip`)."""
 
 
 class PipelineStart:
@@ -75,7 +79,14 @@ class PipelineStart:
             tx, (self._intent,), SpawnPoint(trace=self._trace), self._tx_config, ids, self._now
         )
         existing = spawned.skipped[0][1] if spawned.skipped else None
-        return StartedPipeline(spawned.scope_ids[0], tuple(spawned.job_ids), existing)
+        run_id = spawned.scope_ids[0]
+        skipped = None if existing else self._find_skip(tx, run_id)
+        return StartedPipeline(run_id, tuple(spawned.job_ids), existing, skipped)
+
+    def _find_skip(self, tx: Tx, run_id: str) -> str | None:
+        limit = self._tx_config.run_limits.get(self.pipeline.name)
+        run = runs.find_run(tx, run_id) if limit and limit.on_full is OnFull.SKIP else None
+        return run["reason"] if run is not None and run["status"] == "skipped" else None
 
     def existing(self, tx: Tx) -> str | None:
         """The job of which a first job would be a duplicate; nothing is written."""
@@ -90,8 +101,8 @@ class PipelineStart:
 def find_pipeline(router: Router, name: str) -> Pipeline:
     pipeline = router.pipelines.get(name)
     if pipeline is None:
-        known = ", ".join(sorted(router.pipelines)) or "none"
-        raise NotFound(f"there is no pipeline {name!r}; there are: {known}")
+        known = list_or_suggest(name, sorted(router.pipelines))
+        raise NotFound(f"there is no pipeline {name!r}; {known}")
     return pipeline
 
 

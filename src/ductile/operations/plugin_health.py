@@ -13,7 +13,7 @@ from ductile.core.jobs.judge import Rules, judge, shortened
 from ductile.core.jobs.plugin_protocol import Response, read_response
 from ductile.core.jobs.prepare import PluginPlan, Unrunnable, prepare
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.model import MIB, Ending, Job, JobStatus, Outcome, Settlement
+from ductile.model import MIB, Ending, Job, JobStatus, Outcome, Settlement, make_unstored_job
 from ductile.runner.client import SlotClient
 from ductile.runner.pool import RunnerPool
 from ductile.store.engines.api import Ledger, Tx
@@ -39,7 +39,7 @@ def check_plugins(
     if not plans:
         return {}
     states = ledger.read(lambda tx: _states(tx, plans)) if ledger else {}
-    pool = RunnerPool(min(PARALLEL_CHECKS, len(plans)))
+    pool = RunnerPool(min(PARALLEL_CHECKS, len(plans)), owns_children_after_loss=True)
     pool.start()
     slots = [pool.slot(index) for index in range(min(PARALLEL_CHECKS, len(plans)))]
     # A parsed response takes many times the memory of its bytes: parse one at a time.
@@ -48,7 +48,7 @@ def check_plugins(
     def check(plan: PluginPlan) -> tuple[str, HealthCheck]:
         slot = slots.pop()
         try:
-            job = _job(plan, clock, entropy)
+            job = make_unstored_job(entropy.uuid(), plan.name, HEALTH, {}, clock.now())
             outcome = _run(job, plan, states.get(plan.name, "{}"), slot, clock)
         finally:
             slots.append(slot)
@@ -64,29 +64,6 @@ def check_plugins(
 
 def _states(tx: Tx, plans: list[PluginPlan]) -> dict[str, str]:
     return {plan.name: plugin_state.load_state_text(tx, plan.name) for plan in plans}
-
-
-def _job(plan: PluginPlan, clock: Clock, entropy: Entropy) -> Job:
-    now = clock.now()
-    return Job(
-        id=entropy.uuid(),
-        plugin=plan.name,
-        command=HEALTH,
-        payload={},
-        status=JobStatus.RUNNING,
-        attempt=1,
-        max_attempts=1,
-        submitted_by="cli",
-        dedupe_key=None,
-        created_at=now,
-        started_at=now,
-        completed_at=None,
-        next_retry_at=None,
-        last_error=None,
-        parent_job_id=None,
-        source_event_id=None,
-        owner=None,
-    )
 
 
 def _run(job: Job, plan: PluginPlan, state_text: str, slot: SlotClient, clock: Clock) -> Outcome:

@@ -88,7 +88,7 @@ def restore(
                 found = [str(violation) for violation in report.violations]
                 raise Refused(
                     f"the copy has {len(found) + report.more} violations, first: {found[0]}; "
-                    "--allow-violations restores it all the same",
+                    "--allow-violations restores it anyway",
                     breaches=found,
                 )
             kept = None

@@ -15,7 +15,7 @@ from typing import Any
 from ductile.clock import from_text, to_text
 from ductile.config.models.units import format_duration
 from ductile.core.schedules import cron
-from ductile.core.schedules.breaker import Breaker, blocked_until
+from ductile.core.schedules.breaker import Breaker, blocked_until, describe_count
 from ductile.core.schedules.breaker import State as BreakerState
 from ductile.core.schedules.decide import (
     Anchors,
@@ -29,6 +29,8 @@ from ductile.core.schedules.decide import (
     nominal_due,
     preview,
 )
+from ductile.core.values.redact import hide_secret_keys
+from ductile.core.values.suggest import list_or_suggest
 from ductile.engine.config.compile_schedules import described
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
@@ -63,8 +65,8 @@ def find(compiled: CompiledConfig, name: str) -> list[Schedule]:
         entry for entry in entries if entry.pipeline == owner
     ]
     if not found:
-        known = ", ".join(sorted(_name(entry) for entry in compiled.schedules)) or "none"
-        raise NotFound(f"there is no schedule {name!r}; there are: {known}")
+        names = sorted(_name(entry) for entry in compiled.schedules)
+        raise NotFound(f"there is no schedule {name!r}; {list_or_suggest(name, names)}")
     return found
 
 
@@ -172,6 +174,7 @@ def _row(
         "last_success": to_text(anchors.last_success_at) if anchors.last_success_at else None,
         "state": state,
         "reason": why,
+        "payload": hide_secret_keys(compiled.redactor.document(schedule.payload)),
     }
 
 
@@ -226,8 +229,9 @@ def _state(
         return "refused", refusal.reason if refusal else "no such plugin"
     if plugin in unready:
         return "unhealthy", unready[plugin]
-    if breaker.state is not BreakerState.CLOSED:
-        return f"breaker_{breaker.state}", f"{breaker.failure_count} failures in a row"
+    # One that was opened before `circuit_breaker: off` holds nothing back.
+    if breaker.state is not BreakerState.CLOSED and compiled.tx_config.breaker(plugin).threshold:
+        return f"breaker_{breaker.state}", describe_count(breaker.failure_count)
     return "active", None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,12 +15,18 @@ from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.limits import document
 from ductile.core.pipelines.graph import WAIT_PLUGIN
+from ductile.core.schedules.breaker import describe_count
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.recovery import startup
+from ductile.engine.recovery import removed_plugins
 from ductile.operations.alerts.rules import describe_alerts
 from ductile.operations.cluster.placement import describe_other_nodes, describe_pipelines
-from ductile.operations.flow.holds import describe_debounced, describe_holds
+from ductile.operations.flow.holds import (
+    JobStart,
+    describe_debounced,
+    describe_held_jobs,
+    describe_holds,
+)
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
 from ductile.operations.waits.describe import NO_WAITS, count_waits, describe_waits
@@ -155,7 +162,7 @@ def describe_breaker(row: Mapping[str, Any]) -> str:
     probe = f"; next probe at {row['next_probe_at']}" if row["next_probe_at"] else ""
     cause = f"; last error: {row['cause']}" if row["cause"] else ""
     what = f"the breaker of {row['command']} is {row['state']}"
-    return f"{what}: {row['failure_count']} failures in a row{probe}{cause}"
+    return f"{what}: {describe_count(row['failure_count'])}{probe}{cause}"
 
 
 def list_plugins(
@@ -174,12 +181,16 @@ def list_plugins(
 def tripped_breakers(tx: Tx, compiled: CompiledConfig | None, limit: int) -> list[dict[str, Any]]:
     """The breakers that are not closed, the first opened first.
 
-    Breakers of removed plugins hold nothing back and are left out; without `compiled` all are
-    returned.
+    Those that hold nothing back, of removed plugins and of those with `circuit_breaker: off`, are
+    left out; without `compiled` all are returned.
     """
     rows = tx.dicts("tripped_breakers", limit=MOST_BREAKERS)
-    here = [row for row in rows if compiled is None or compiled.expects(row["plugin"])]
+    here = [row for row in rows if compiled is None or _is_in_use(row["plugin"], compiled)]
     return [{**row, "next_probe_at": next_probe_at(row, compiled)} for row in here[:limit]]
+
+
+def _is_in_use(plugin: str, compiled: CompiledConfig) -> bool:
+    return compiled.expects(plugin) and compiled.tx_config.breaker(plugin).threshold > 0
 
 
 def next_probe_at(row: Mapping[str, Any], compiled: CompiledConfig | None) -> str | None:
@@ -236,7 +247,7 @@ def status(
 
 def _missing(compiled: CompiledConfig, ledger: Ledger) -> list[dict[str, Any]]:
     """The plugins that no root has and for which jobs wait."""
-    waiting = startup.count_jobs_of_absent_plugins(ledger, compiled)
+    waiting = removed_plugins.count_jobs_of_absent_plugins(ledger, compiled)
     return [
         _absent(name, "missing", f"{compiled.absence(name)}; queued jobs: {jobs}", None)
         for name, jobs in waiting.items()
@@ -267,11 +278,13 @@ class RunningJobs:
     """The job that holds a plugin, command and dedupe key."""
     first_of_schedule: Mapping[tuple[str, str], str]
     """The oldest queued or running job of a plugin and schedule."""
-    oldest: Mapping[str, tuple[str, str, str]]
-    """Of each plugin the job that started first: its start, command and id."""
+    oldest: Mapping[str, JobStart]
+    """Of each plugin the job that started first."""
+    starts: Mapping[str, JobStart]
+    """By id."""
 
 
-NOTHING_RUNS = RunningJobs({}, {}, {}, {})
+NOTHING_RUNS = RunningJobs({}, {}, {}, {}, {})
 
 
 def with_reasons(
@@ -287,7 +300,10 @@ def with_reasons(
     running = _running_jobs(tx, rows) if served else None
     is_queued = any(row["status"] == "queued" for row in rows)
     pauses = load_pauses(tx, now) if is_queued else NO_PAUSES
-    holds = describe_holds(tx, rows, compiled.tx_config, now) if is_queued and served else {}
+    holds: Mapping[str, str] = {}
+    if is_queued and served:
+        start = partial(_describe_start, compiled)
+        holds = describe_holds(tx, rows, compiled.tx_config, now, start)
     queued = {row["plugin"] for row in rows if row["status"] == "queued"}
     absent = {
         name: compiled.plugin_settings(name).nodes
@@ -302,10 +318,17 @@ def with_reasons(
         row["id"] for row in rows if row["plugin"] == WAIT_PLUGIN and row["status"] == "queued"
     ]
     waiting, debounced = describe_waits(tx, steps), describe_debounced(tx, rows)
+    parked = [
+        row["id"]
+        for row in rows
+        if row["status"] == "queued" and row.get("pipeline") and not row.get("next_retry_at")
+    ]
+    held = describe_held_jobs(tx, parked, compiled.tx_config)
     return [
         {
             **row,
             "waits_for": waiting.get(row["id"])
+            or held.get(row["id"])
             or debounced.get(row["id"])
             or unknown_here.get(row.get("pipeline") or "")
             or waits_for(row, compiled, unready, running, pauses, elsewhere, holds),
@@ -322,15 +345,17 @@ def _running_jobs(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> RunningJobs:
     first: dict[tuple[str, str], str] = {}
     for plugin, schedule_id, id in tx.all("scheduled_jobs", limit=MOST_RUNNING):
         first.setdefault((plugin, schedule_id), id)
-    oldest: dict[str, tuple[str, str, str]] = {}
+    oldest: dict[str, JobStart] = {}
+    starts: dict[str, JobStart] = {}
     for plugin, command, _, id, started_at in found:
-        start = (started_at or "", command, id)
+        starts[id] = start = (started_at or "", command, id)
         oldest[plugin] = min(start, oldest.get(plugin, start))
     return RunningJobs(
         Counter(plugin for plugin, *_ in found),
         {(plugin, command, key): id for plugin, command, key, id, _ in found if key is not None},
         first,
         oldest,
+        starts,
     )
 
 
@@ -345,7 +370,7 @@ def waits_for(
 ) -> str | None:
     """Why a queued job does not run yet; `running` is None if no gateway runs here.
 
-    `elsewhere` says of plugins that this node does not have which other nodes do; `holds` has the
+    `elsewhere` names, by plugin that this node does not have, the nodes that do; `holds` has the
     limits that hold jobs, by job id.
     """
     if row["status"] != "queued":
@@ -373,16 +398,18 @@ def waits_for(
     return blocked or "all workers are busy"
 
 
-def _describe_blocker(plugin: str, compiled: CompiledConfig, running: RunningJobs) -> str:
-    """The job of the plugin that started first, since when, and when its time is up."""
-    if plugin not in running.oldest or plugin not in compiled.plans:
+def _describe_start(compiled: CompiledConfig, plugin: str, start: JobStart) -> str:
+    """A running job, since when, and when its time is up."""
+    return f": job {start[2]}{_describe_deadline(compiled, plugin, start)}"
+
+
+def _describe_deadline(compiled: CompiledConfig, plugin: str, start: JobStart | None) -> str:
+    if start is None or not start[0] or plugin not in compiled.plans:
         return ""
-    started_at, command, id = running.oldest[plugin]
-    if not started_at:
-        return f": job {id}"
+    started_at, command, _ = start
     timeout = compiled.plans[plugin].timeout(command)
     deadline = to_text(from_text(started_at) + timedelta(seconds=timeout))
-    return f": job {id} since {started_at}, which is ended at {deadline} at the latest"
+    return f" since {started_at}, which is ended at {deadline} at the latest"
 
 
 def _blocked_by(
@@ -392,17 +419,20 @@ def _blocked_by(
     name = row["plugin"]
     cap, count = compiled.caps.get(name), running.of_plugin.get(name, 0)
     if cap is not None and count >= cap:
-        blocker = _describe_blocker(name, compiled, running)
+        start = running.oldest.get(name)
+        blocker = _describe_start(compiled, name, start) if start else ""
         return f"plugin {name} runs {count} of {cap} jobs (parallelism){blocker}"
     key = row.get("dedupe_key")
     other = None if key is None else running.with_key.get((name, row["command"], key))
     if other:
-        return f"job {other} with the same dedupe key is running"
+        since = _describe_deadline(compiled, name, running.starts.get(other))
+        return f"job {other} with the same dedupe key is running{since}"
     schedule = row.get("schedule_id")
     if schedule not in compiled.serial_schedules.get(name, ()):
         return None
     first = running.first_of_schedule.get((name, str(schedule)))
     earlier = first is not None and first != row["id"]
-    return (
-        f"job {first} of the same schedule has not ended (if_running: queue)" if earlier else None
-    )
+    if first is None or not earlier:
+        return None
+    since = _describe_deadline(compiled, name, running.starts.get(first))
+    return f"job {first} of the same schedule has not ended (if_running: queue){since}"

@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 
-from ductile.core.pipelines.graph import SWITCH_PLUGIN, SWITCH_SUFFIX
+from ductile.core.pipelines.graph import SWITCH_PLUGIN
 from ductile.core.values.suggest import nearest
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.errors import NotFound, Path
+from ductile.errors import NotFound
 from ductile.model import SubmittedBy
 from ductile.operations import status
+from ductile.operations.reports.conditions import describe_place, explain_condition
 from ductile.operations.reports.repair import find_repair
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import read
@@ -111,7 +112,7 @@ def _origin(job: Mapping[str, Any]) -> str:
     if job.get("replay_of"):
         return f"It replays job {job['replay_of']}, requested by {by}."
     if job.get("schedule_id"):
-        return f"Schedule {job['plugin']}/{job['schedule_id']} fired its slot {job['slot']}."
+        return f"Schedule {job['plugin']}/{job['schedule_id']} fired; it was due at {job['slot']}."
     if job.get("join_of"):
         return f"Step {job['step_path']} of {job['pipeline']} joins split {job['join_of']}."
     parent = job.get("parent_job_id")
@@ -125,23 +126,9 @@ def _origin(job: Mapping[str, Any]) -> str:
 
 def _own_condition(job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[str]:
     """For a job of `core.switch`, the verdict of its `if` and the values that decided it."""
-    if job["plugin"] != SWITCH_PLUGIN or not job.get("step_path"):
-        return  # Of a pruned job only its log is left.
-    result = job["result"].get("result") if isinstance(job["result"], dict) else None
-    if not isinstance(result, dict) or "matched" not in result:
-        return
-    node = compiled.tx_config.router.node(job["pipeline"], job["step_path"])
-    step = job["step_path"].removesuffix(SWITCH_SUFFIX)
-    text = "" if node is None else f" {node.condition}"
-    place = "" if node is None else f" ({_place(compiled, node.at)})"
-    because = f": {result['because']}" if result.get("because") else ""
-    verdict = "is true" if result["matched"] else "is false, so it did not run"
-    yield f"The `if`{text} of step {step} {verdict}{because}{place}."
-
-
-def _place(compiled: CompiledConfig, at: Path) -> str:
-    file, line, _ = compiled.loaded.locate(at)
-    return f"{file}:{line}"
+    why = explain_condition(job, job.get("pipeline") or "", job.get("step_path"), compiled)
+    if why is not None:
+        yield why
 
 
 def _consequences(tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[str]:
@@ -185,7 +172,11 @@ def _about_events(tx: Tx, job_id: str, compiled: CompiledConfig) -> Iterator[str
         if notice["type"] == "event.unrouted":
             pipeline = compiled.tx_config.router.pipelines.get(item["pipeline"])
             has_if = pipeline is not None and pipeline.condition is not None
-            place = f" ({_place(compiled, (*pipeline.at, 'if'))})" if pipeline and has_if else ""
+            place = (
+                f" ({describe_place(compiled, (*pipeline.at, 'if'))})"
+                if pipeline and has_if
+                else ""
+            )
             yield f"Its event did not start pipeline {item['pipeline']}: {item['reason']}{place}"
         elif notice["type"] == "event.deduplicated":
             pipeline = item["pipeline"]

@@ -203,9 +203,6 @@ class ConfigKeys(_Part):
     def required_names(self) -> tuple[str, ...]:
         return tuple(key.name for key in self.required)
 
-    def optional_names(self) -> tuple[str, ...]:
-        return tuple(key.name for key in self.optional)
-
     def secret_marks(self) -> dict[str, bool]:
         """The keys that are marked, with whether they are secret."""
         return {

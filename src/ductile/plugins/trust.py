@@ -46,7 +46,7 @@ class PluginSeals:
         if not self.fingerprints or self.fingerprints.get(name) == fingerprint:
             return None
         why = "has changed since it was sealed" if name in self.fingerprints else "is not sealed"
-        return f"it {why}; if you made this change, run: ductile config lock"
+        return f"it {why}; if you made this change, run: ductile config lock --plugin {name}"
 
 
 def locate_root(root: Path, *, allow_symlinks: bool) -> tuple[Path, str | None]:

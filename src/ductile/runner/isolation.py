@@ -81,13 +81,18 @@ def handled_signals() -> tuple[int, ...]:
     )
 
 
-def prepare_child(streams: Streams, handled: tuple[int, ...]) -> None:
+def prepare_child(
+    streams: Streams, handled: tuple[int, ...], restrict: Callable[[], None] | None = None
+) -> None:
     """In a fork that is to run a plugin's code: become the leader of a new group, with default
     signals, these streams and no other descriptor, and a memory that its user may inspect.
 
-    `handled` comes from `handled_signals`. Objects that own a descriptor from 3 must be gone.
+    `handled` comes from `handled_signals`. Objects that own a descriptor from 3 must be gone,
+    except for what `restrict` uses, which is called before.
     """
     reset_process(streams, handled)
+    if restrict is not None:
+        restrict()
     _close_others()
     allow_inspection()
 

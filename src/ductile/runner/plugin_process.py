@@ -14,7 +14,7 @@ from ductile.runner.started_flags import NO_ENTRY, STARTED, StartedFlags
 TYPE_CHECKING = False
 """As in `typing`, whose import would take longer than all others of a slot."""
 if TYPE_CHECKING:
-    from ductile.runner.sandbox.restrict import Restrictions
+    from ductile.runner.sandbox.restrict import Confinement
 
 # Python ignores SIGPIPE, and ignored signals stay ignored through exec. All signals are named by
 # number: the C library makes a system call for each that is not.
@@ -55,14 +55,6 @@ class OutputPipe:
         return len(chunk) == _CHUNK
 
 
-class JobStarted(BaseException):
-    """Raised in a process that a slot has forked for a job: it leaves the slot's code."""
-
-    def __init__(self, streams: isolation.Streams) -> None:
-        super().__init__()
-        self.streams = streams
-
-
 class Spawner:
     """How a slot starts the process of a job. A cold slot executes the plugin's program."""
 
@@ -74,11 +66,28 @@ class Spawner:
         if request.stat and protocol.encode_stat(os.stat(request.argv[-1])) != request.stat:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
+    def confine(self, request: protocol.RunRequest) -> Confinement | None:
+        """What restricts the process; None if nothing does. OSError where that fails."""
+        if not request.sandbox:
+            return None
+        # Only here: most slots run no sandboxed plugin.
+        from ductile.runner.sandbox import restrict
+
+        return restrict.Restrictions(request.sandbox)
+
     def spawn(
-        self, request: protocol.RunRequest, env: dict[bytes, bytes], streams: isolation.Streams
+        self,
+        request: protocol.RunRequest,
+        env: dict[bytes, bytes],
+        streams: isolation.Streams,
+        confinement: Confinement | None,
     ) -> int:
         """The pid of the process, which leads a group of its own. OSError or ValueError if none
-        was started."""
+        was started. 0 in a process that was forked for the job: it is to leave the slot's code."""
+        if confinement is not None:
+            from ductile.runner.sandbox import restrict
+
+            return restrict.spawn(request.argv, env, streams, confinement)
         stdin, stdout, stderr = streams
         return os.posix_spawn(
             request.argv[0],
@@ -98,7 +107,7 @@ class Spawner:
 class PluginProcess:
     """The process that was spawned (the leader of its group), and our ends of its pipes."""
 
-    __slots__ = ("_restrictions", "pid", "stderr", "stdin", "stdout", "unsent")
+    __slots__ = ("confinement", "pid", "stderr", "stdin", "stdout", "streams", "unsent")
 
     def __init__(
         self,
@@ -110,7 +119,7 @@ class PluginProcess:
         """Raises OSError or ValueError, and leaves nothing open, where it cannot be spawned."""
         spawner.check(request, env)
         pipes: list[int] = []
-        self._restrictions: Restrictions | None = None
+        self.confinement = spawner.confine(request)
         try:
             for _ in range(3):
                 pipes += os.pipe2(os.O_CLOEXEC)
@@ -126,14 +135,15 @@ class PluginProcess:
                 # Without flags, recovery would take it for unstarted: it must not run.
                 assert started_flags is not None
                 started_flags[request.log_entry] = STARTED
-            streams = in_read, out_write, err_write
-            if request.sandbox:
-                self.pid = self._spawn_restricted(request, env, streams)
-            else:
-                self.pid = spawner.spawn(request, env, streams)
+            self.streams: isolation.Streams = in_read, out_write, err_write
+            self.pid = spawner.spawn(request, env, self.streams, self.confinement)
+            if not self.pid:
+                return
         except (OSError, ValueError):
             for fd in pipes:
                 os.close(fd)
+            if self.confinement is not None:
+                self.confinement.close()
             raise
         os.close(in_read)
         os.close(out_write)
@@ -144,21 +154,6 @@ class PluginProcess:
             self.close_stdin()
         self.stdout = OutputPipe(out_read, request.stdout_cap, request.stdout_prefix)
         self.stderr = OutputPipe(err_read, request.stderr_cap, request.stderr_cap)
-
-    def _spawn_restricted(
-        self, request: protocol.RunRequest, env: dict[bytes, bytes], streams: isolation.Streams
-    ) -> int:
-        # Only here: most slots run no sandboxed plugin.
-        from ductile.runner.sandbox import restrict
-
-        restrictions = restrict.Restrictions(request.sandbox)
-        try:
-            pid = restrict.spawn(request.argv, env, streams, restrictions)
-        except BaseException:
-            restrictions.close()
-            raise
-        self._restrictions = restrictions
-        return pid
 
     def ends_within(self, seconds: float) -> bool:
         """Wait for the end of the process, by its signal; false when the time is up first."""
@@ -232,5 +227,5 @@ class PluginProcess:
         os.close(self.stderr.fd)
         if self.stdin >= 0:
             self.close_stdin()
-        if self._restrictions is not None:
-            self._restrictions.close()
+        if self.confinement is not None:
+            self.confinement.close()

@@ -48,7 +48,8 @@ class RunnerPool:
     limit it sets for itself later. With `cgroup_name`, runner and plugins are in a control group of
     that name, where one can be created; what is left in it is killed first. With
     `owns_all_children`, this process starts nothing but runners: every other child that it gets
-    later was started by a plugin, and is killed with the runner.
+    later was started by a plugin, and is killed with the runner. With `owns_children_after_loss`,
+    this holds once a runner has died, which a plugin can cause to leave a process behind.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class RunnerPool:
         on_event: Callable[[str, dict[str, object]], None] | None = None,
         cgroup_name: str = "",
         owns_all_children: bool = False,
+        owns_children_after_loss: bool = False,
     ) -> None:
         self._slots = [SlotClient(index, self._renew) for index in range(slots)]
         self._wanted = slots
@@ -68,6 +70,7 @@ class RunnerPool:
         self.on_event = on_event
         self._cgroup_name = cgroup_name
         self.owns_all_children = owns_all_children
+        self.owns_children_after_loss = owns_children_after_loss
         self.cgroup: cgroup.Cgroup | None = None
         """The group that runner and plugins are in, if there is one."""
         self.bystanders: frozenset[int] = frozenset()
@@ -317,7 +320,7 @@ class RunnerPool:
             return False
         if its_session == session:
             return True
-        if self.owns_all_children:
+        if self.owns_all_children or (self.owns_children_after_loss and self._last_loss):
             # The slots of a dead zygote, which end their jobs, are in its session.
             return its_session not in _runners and pid not in self.bystanders
         marks = {slot.boot_mark for slot in self._slots if slot.boot_mark}

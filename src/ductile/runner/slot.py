@@ -14,10 +14,14 @@ import signal
 import socket
 import time
 
-from ductile.runner import protocol, reaper
+from ductile.runner import isolation, protocol, reaper
 from ductile.runner.channel import GatewayGone, SlotChannel
 from ductile.runner.plugin_process import SIGCHLD_ONLY, OutputPipe, PluginProcess, Spawner
 from ductile.runner.started_flags import StartedFlags
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ductile.runner.sandbox.restrict import Confinement
 
 LINGER = 5.0
 """Seconds that a process may live after it has closed its stdout."""
@@ -135,11 +139,16 @@ class NotWarm(Exception):
     """A warm slot cannot start this launch, nor any other: the gateway starts it cold."""
 
 
+StartedJob = tuple[isolation.Streams, "Confinement | None"]
+"""What a process that was forked for a job continues with."""
+
+
 def serve(
     sock: socket.socket, lifeline: int, started_flags: StartedFlags | None, spawner: Spawner
-) -> None:
-    """Run what the gateway sends, until the gateway or the runner has ended.
+) -> StartedJob | None:
+    """Run what the gateway sends, until the gateway or the runner has ended; then None.
 
+    Returns in each process that the spawner forks, without what the slot knows of others.
     `started_flags` are for launches that have an entry in the started log.
     """
     reaper.become_subreaper()
@@ -160,12 +169,14 @@ def serve(
                 if request.env != encoded_env:
                     env, encoded_env = protocol.decode_environment(request.env), request.env
                 process = _start(channel, request, env, started_flags, spawner)
+                if process is not None and not process.pid:
+                    return process.streams, process.confinement
                 if process is not None:
                     _run(channel, request, process)
                 # Nothing of a large job is kept while the slot is idle.
                 del frame, request, process
     except (GatewayGone, ConnectionError):
-        return
+        return None
 
 
 def _start(

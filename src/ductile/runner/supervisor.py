@@ -18,7 +18,7 @@ import time
 from struct import Struct
 
 from ductile.runner import isolation, reaper, slot
-from ductile.runner.plugin_process import JobStarted, Spawner
+from ductile.runner.plugin_process import Spawner
 from ductile.runner.started_flags import StartedFlags, map_flags
 
 SLOT_REQUEST = Struct("<I")
@@ -30,18 +30,18 @@ _END_PATIENCE = 1.0
 _KILL_PATIENCE = 1.0
 
 
+class SlotStarted(BaseException):
+    """Raised in a process that was forked for a slot: it leaves the runner's code."""
+
+    def __init__(self, sock: socket.socket, lifeline: int) -> None:
+        super().__init__()
+        self.sock, self.lifeline = sock, lifeline
+
+
 class Supervisor:
-    def __init__(
-        self,
-        control: socket.socket,
-        started_flags: StartedFlags | None,
-        spawner: Spawner | None = None,
-        *,
-        slots_outlive: bool = False,
-    ) -> None:
+    def __init__(self, control: socket.socket, *, slots_outlive: bool = False) -> None:
         """With `slots_outlive`, slots run their jobs to the end if this process dies."""
-        self._control, self._started_flags = control, started_flags
-        self._spawner = spawner or Spawner()
+        self._control = control
         self._slots_outlive = slots_outlive
         self._slots: dict[int, tuple[int, int]] = {}
         """The pid and the pidfd of each slot's process, by the slot's number."""
@@ -52,6 +52,7 @@ class Supervisor:
         """Whether every process below us is a slot or belongs to one."""
 
     def serve(self) -> None:
+        """Serve the gateway until it has ended. Raises SlotStarted in the processes of slots."""
         try:
             self._serve_gateway()
         except ConnectionError:
@@ -103,14 +104,13 @@ class Supervisor:
 
     def _fork_slot(self, number: int) -> tuple[int, socket.socket]:
         """The pid of a new slot, and the gateway's end of its socket."""
-        runner = os.getpid()
         ours, theirs = socket.socketpair()
         with ours:
             try:
                 pid = os.fork()
                 if pid == 0:
                     theirs.close()
-                    self._become_slot(ours, runner)
+                    self._become_slot(ours)
                 pidfd = os.pidfd_open(pid)
             except OSError:
                 theirs.close()
@@ -119,27 +119,17 @@ class Supervisor:
         self._poller.register(pidfd, select.POLLIN)
         return pid, theirs
 
-    def _become_slot(self, sock: socket.socket, runner: int) -> None:
-        """Does not return, except by `JobStarted` in a process that a slot has forked."""
-        try:
-            self._control.close()
-            os.close(self._lifeline_end)
-            for _, pidfd in self._slots.values():
-                os.close(pidfd)
-            lifeline = self._lifeline
-            if self._slots_outlive:
-                os.close(lifeline)
-                lifeline = -1
-            slot.serve(sock, lifeline, self._started_flags, self._spawner)
-            if os.getppid() == runner:
-                # A stopped runner would outlive its gateway, and keep the instance lock.
-                reaper.send_signal(runner, signal.SIGCONT)
-        except JobStarted:
-            raise
-        except BaseException:  # noqa: BLE001 - the fork of a runner must not become another
-            sys.excepthook(*sys.exc_info())
-            os._exit(1)
-        os._exit(0)
+    def _become_slot(self, sock: socket.socket) -> None:
+        """In the process of a slot: close what belongs to the runner, and leave its code."""
+        self._control.close()
+        os.close(self._lifeline_end)
+        for _, pidfd in self._slots.values():
+            os.close(pidfd)
+        lifeline = self._lifeline
+        if self._slots_outlive:
+            os.close(lifeline)
+            lifeline = -1
+        raise SlotStarted(socket.socket(fileno=sock.detach()), lifeline)
 
     def _wait_for(self, pidfds: list[int], seconds: float) -> None:
         """Wait until all of these processes have ended, or the time is up."""
@@ -152,6 +142,37 @@ class Supervisor:
             for pidfd, _ in poller.poll(remaining * 1000):
                 poller.unregister(pidfd)
                 left -= 1
+
+
+def serve(
+    supervisor: Supervisor, started_flags: StartedFlags | None, spawner: Spawner
+) -> slot.StartedJob:
+    """Serve the gateway, and in the processes of slots run its jobs; end the process. Returns only
+    in the processes that slots have forked for jobs."""
+    runner = os.getpid()
+    try:
+        try:
+            supervisor.serve()
+        except SlotStarted as started:
+            sock, lifeline = started.sock, started.lifeline
+        else:
+            # Without exit functions of imported modules: those are for jobs.
+            os._exit(0)
+        # Jobs inherit nothing of it.
+        del supervisor
+        job = slot.serve(sock, lifeline, started_flags, spawner)
+        if job is not None:
+            # Closed with all other descriptors. Python would warn of an open socket, which takes a
+            # tenth of a short job, as `close` does.
+            sock.detach()
+            return job
+        if os.getppid() == runner:
+            # A stopped runner would outlive its gateway, and keep the instance lock.
+            reaper.send_signal(runner, signal.SIGCONT)
+    except BaseException:  # noqa: BLE001 - the fork of a runner must not become another
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
 
 
 def _set_signal_handlers() -> None:
@@ -176,12 +197,11 @@ def main(control: int, started_log: int, lock: int) -> None:
     """Serve the gateway at the descriptor `control`, with flags in the file `started_log`, and keep
     the descriptor `lock` open to the end."""
     prepare_process(control, started_log, lock)
-    supervisor = Supervisor(
-        socket.socket(fileno=control), map_flags(started_log) if started_log >= 0 else None
-    )
+    flags = map_flags(started_log) if started_log >= 0 else None
+    supervisor = Supervisor(socket.socket(fileno=control))
     # Memory that the collector does not walk over stays shared with the slots.
     gc.freeze()
-    supervisor.serve()
+    serve(supervisor, flags, Spawner())
 
 
 def prepare_process(control: int, started_log: int, lock: int) -> None:

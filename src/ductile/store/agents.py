@@ -10,7 +10,7 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
-from ductile.core.agents.heartbeat import EVICTION_THRESHOLD_SECONDS, Beat
+from ductile.core.agents.heartbeat import EVICTION_THRESHOLD_SECONDS, Heartbeat
 from ductile.core.jobs.limits import document
 from ductile.model import Json, Notice
 from ductile.store import notices
@@ -38,12 +38,15 @@ class AliveWindow:
     newest: str
 
 
-def record_heartbeats(tx: Tx, beats: Iterable[Beat], now: datetime) -> None:
+def record_heartbeats(tx: Tx, heartbeats: Iterable[Heartbeat], now: datetime) -> None:
     """Store a batch of heartbeats; the last one of each agent counts."""
-    newest = {beat.agent_id: (beat.agent_id, beat.cluster_id, beat.last_seen_at) for beat in beats}
+    newest = {
+        each.agent_id: (each.agent_id, each.cluster_id, each.last_seen_at) for each in heartbeats
+    }
     # Sorted, so that two nodes that write the same rows do not deadlock.
     rows = [newest[agent_id] for agent_id in sorted(newest)]
-    tx.run("record_heartbeats", beats=orjson.dumps(rows).decode(), now=to_text(now))
+    tx.run("record_heartbeats", heartbeats=orjson.dumps(rows).decode(), now=to_text(now))
+    tx.effects.contacts += len(rows)
 
 
 def record_contact(
@@ -57,6 +60,7 @@ def record_contact(
         last_seen_at=to_text(last_seen_at),
         now=to_text(now),
     )
+    tx.effects.contacts += 1
 
 
 def register_capabilities(
@@ -84,6 +88,12 @@ def list_alive(tx: Tx, window: AliveWindow, limit: int) -> list[AliveAgent]:
     """The agents with a contact in this period, the latest first."""
     rows = tx.all("alive_agents", oldest=window.oldest, newest=window.newest, limit=limit)
     return [AliveAgent(*row) for row in rows]
+
+
+def find_newest_contact(tx: Tx) -> str | None:
+    """When any agent made contact last; reads every agent."""
+    row = tx.one("newest_contact")
+    return None if row is None else row[0]
 
 
 def list_overdue(tx: Tx, window: AliveWindow) -> list[AliveAgent]:

@@ -65,7 +65,7 @@ def _check_columns(row: Mapping[str, Any]) -> Iterator[str]:
     if status != JobStatus.QUEUED and row["next_retry_at"] is not None:
         yield f"is {status}, but has a next_retry_at"
     elif row["lost_wait"]:
-        yield "is parked for a wait, but nothing can end the wait"
+        yield "is parked, but neither a wait nor a limit of its pipeline holds it"
     if row["lost_key"]:
         yield "is set aside, but no row of set_aside_keys leads to it"
 

@@ -161,8 +161,7 @@ class RequestKind(StrEnum):
 
 
 _REASONS = {
-    why.value: why
-    for why in (Cancellation.OPERATOR, Cancellation.SUPERSEDED, Cancellation.DISPLACED)
+    why.value: why for why in Cancellation if why not in (Cancellation.STOP, Cancellation.NO_WORKER)
 }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import orjson
 
-from ductile.clock import to_text
+from ductile.clock import moment_of, to_text
 from ductile.core.jobs.limits import fitting
 from ductile.model import Notice
 from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
@@ -27,6 +28,8 @@ TOPICS = (
 )
 TOPIC_PREFIXES = ("agent:", "session:")
 """The topics of one agent and of one session: `agent:ID:scheduled`, `session:ID`."""
+LONGEST_TRANSACTION = 10.0
+"""Seconds for which a session may hold back the stream without being named."""
 
 
 def is_topic(name: str) -> bool:
@@ -75,3 +78,14 @@ def last_position(tx: Tx, skipped: int = 0) -> Position:
 def has_held_back(tx: Tx) -> bool:
     """Whether some have no final position before an older transaction has ended."""
     return tx.one("notices_held") is not None
+
+
+def list_holders(tx: Tx) -> list[dict[str, Any]]:
+    """The sessions whose open transaction holds back later notices, the oldest first."""
+    return tx.dicts("stream_holders")
+
+
+def newest_time(tx: Tx) -> datetime | None:
+    """When the newest notice was written; None if there is none, or its time cannot be read."""
+    row = tx.one("newest_notice")
+    return None if row is None else moment_of(row[0])

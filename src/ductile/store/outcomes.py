@@ -23,6 +23,17 @@ class HourlyCount:
     attempts: int
 
 
+@dataclass(frozen=True, slots=True)
+class OutcomeCount:
+    """The attempts that ended within a time, of a plugin, a pipeline or a schedule."""
+
+    kind: str
+    name: str
+    """Of a schedule, `plugin/id`."""
+    attempts: int
+    failed: int
+
+
 def find_first_since(tx: Tx, since: datetime) -> int:
     """Return a place in the log before which no attempt ended at `since` or later."""
     low, high = tx.all("log_bounds")[0]
@@ -45,3 +56,19 @@ def count_by_hour(tx: Tx, since: datetime, until: datetime) -> list[HourlyCount]
     first = find_first_since(tx, since)
     times = {"since": to_text(since), "until": to_text(until)}
     return [HourlyCount(*row) for row in tx.all("outcomes_by_hour", first=first, **times)]
+
+
+def count_by_subject(
+    tx: Tx, since: datetime, until: datetime, started: datetime | None
+) -> list[OutcomeCount]:
+    """Count the attempts that ended within the time, and of `started` only what started then."""
+    times = {
+        "first": find_first_since(tx, since),
+        "since": to_text(since),
+        "until": to_text(until),
+        "started": "" if started is None else to_text(started),
+    }
+    found = []
+    for kind in ("plugin", "pipeline", "schedule"):
+        found += [OutcomeCount(kind, *row) for row in tx.all(f"outcomes_of_{kind}s", **times)]
+    return found

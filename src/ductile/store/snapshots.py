@@ -37,6 +37,7 @@ class Snapshot:
     """Redacted."""
     fingerprints: list[dict[str, str]]
     """Of each secret: its place, and its keyed hash."""
+    config_hash: str
 
 
 def list_snapshots(tx: Tx, limit: int) -> list[dict[str, Any]]:
@@ -48,4 +49,4 @@ def find_snapshot(tx: Tx, id: str) -> Snapshot | None:
     row = tx.one("snapshot", id=id)
     if row is None:
         return None
-    return Snapshot(row[0], orjson.loads(row[1]), orjson.loads(row[2]))
+    return Snapshot(row[0], orjson.loads(row[1]), orjson.loads(row[2]), row[3])

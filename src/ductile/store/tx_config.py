@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from ductile._fast_dataclass import dataclass
-from ductile.core.flow.limits import PluginLimits
+from ductile.core.flow.limits import Concurrency, PluginLimits
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.retry import DEFAULT_RETRY
 from ductile.core.pipelines.compile import Compiled
@@ -36,7 +36,8 @@ class TxConfig:
     """Whether new jobs are stored with their trace."""
     limits: Mapping[str, PluginLimits] = field(default_factory=dict)
     """The limits per key and the rate limits of the plugins that have any."""
-
+    run_limits: Mapping[str, Concurrency] = field(default_factory=dict)
+    """How many runs of a pipeline are open per key."""
     priorities: Mapping[str, float] = field(default_factory=dict)
     """Seconds by which the jobs of a plugin start as if they had been enqueued earlier."""
     pipeline_priorities: Mapping[str, float] = field(default_factory=dict)

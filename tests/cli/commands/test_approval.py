@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ductile.cli.commands.pipeline import approval
 from tests.cli.runner import CliRunner
 from tests.waiting import until
 
@@ -97,3 +98,13 @@ def test_wait_without_an_end_in_a_synchronous_pipeline_is_refused(bank: CliRunne
     assert checked.code == 78
     assert "config.yaml:9:" in checked.err + checked.out
     assert "the wait has no end, and pipeline pay is synchronous" in checked.err + checked.out
+
+
+def test_approval_whose_step_fails_names_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    """The pipeline may have been removed since: the approval counts, and its step fails."""
+    approval._show_decision(
+        {"id": "a1", "status": "approved", "job_id": "j1", "job_status": "failed"}
+    )
+    done = capsys.readouterr()
+    assert done.out == "approval a1 is approved\n"
+    assert done.err == "its step failed nevertheless: ductile job why j1\n"

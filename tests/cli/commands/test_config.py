@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import zlib
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,8 @@ class TestCheck:
         assert [problem["path"] for problem in done.json["problems"]] == [
             "api.max_sync",
             "plugins.hello.retri",
-            "pipelines[0].if.op",
             "routes[0].to",
+            "pipelines[0].if.op",
         ]
 
     def test_a_refused_plugin_is_a_warning(self, cli: CliRunner) -> None:
@@ -100,6 +101,13 @@ class TestCheck:
         assert "plugin bad is refused" in warning["message"]
         assert (warning["severity"], warning["line"]) == ("warning", 6)
         assert "1 warning" in cli("config", "check").out
+
+    def test_crlf_line_endings_of_a_program_are_a_warning(self, cli: CliRunner) -> None:
+        path = cli.root / "plugins/hello/run.sh"
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        (warning,) = cli("config", "check", "--json").json["warnings"]
+        assert "plugin hello cannot run: CRLF line endings" in warning["message"]
+        assert (warning["file"], warning["line"]) == (str(path), 1)
 
     def test_a_refused_plugin_with_a_schedule_is_an_error(self, cli: CliRunner) -> None:
         (cli.root / "plugins/bad/run.sh").chmod(0o600)
@@ -248,6 +256,38 @@ class TestLock:
         assert done.code == 0
         assert "its plugins are not sealed" in done.err
         assert (cli.root / ".checksums").exists()
+
+    def test_change_since_the_seal_is_shown_by_file_and_line(
+        self, cli: CliRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tokens = "tokens:\n  - {name: ci,\n     key: SECRET,\n     scopes: ['jobs:ro']}\n"
+        path = cli.write("tokens.yaml", tokens.replace("SECRET", "0123456789abcdef"))
+        cli.write(
+            "config.yaml", f"include: [tokens.yaml]\n{(cli.root / 'config.yaml').read_text()}"
+        )
+        assert cli("config", "lock").code == 0
+        copies = cli.root / "data/sealed"
+        assert {mode(copy) for copy in copies.iterdir()} == {0o600}
+        changed = tokens.replace("SECRET", "fedcba9876543210").replace("jobs:ro", "*")
+        cli.write("tokens.yaml", changed)
+        refused = cli("config", "check").err
+        assert f"{path}:3:1: the file has changed since it was sealed" in refused
+        assert "changes in lines 3-4" in refused
+        shown = cli("config", "lock", "--dry-run", str(path)).out
+        assert "-     scopes: ['jobs:ro']}" in shown
+        assert "+     scopes: ['*']}" in shown
+        assert "fedcba" not in shown
+        assert "012345" not in shown
+        # A copy that does not have the hash of the seal shows nothing rather than something false.
+        for copy in copies.iterdir():
+            copy.write_bytes(zlib.compress(changed.replace("ci", "other").encode()))
+        assert "found BLAKE3" in cli("config", "check").err
+        # A refusal names the file and not the configuration: it is found from there.
+        monkeypatch.delenv("DUCTILE_CONFIG_DIR", raising=False)
+        assert main(["config", "lock", str(path)]) == 0
+        cli.write("tokens.yaml", changed.replace("fedcba", "abcdef"))
+        assert "only a secret changed, in line 3" in cli("config", "lock", str(path)).out
+        assert cli("config", "check").code == 0
 
 
 class TestPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 from pathlib import Path
 
@@ -80,7 +81,7 @@ class TestGet:
         done = sealed("config", "get", "service.log_lvel", "--json")
         assert done.code == 1
         assert done.json["code"] == "not_found"
-        assert "did you mean 'log_level'?" in done.json["error"]
+        assert "did you mean 'service.log_level'?" in done.json["error"]
         assert sealed("config", "get", "a..b").code == 2
 
     def test_get_works_with_problems_elsewhere(self, cli: CliRunner) -> None:
@@ -165,6 +166,19 @@ class TestSet:
     def test_wrong_usage_exits_2(self, sealed: CliRunner, line: tuple[str, ...]) -> None:
         assert sealed("config", "set", *line).code == 2
         assert read(sealed) == CONFIG
+
+    def test_the_place_of_a_running_gateway_is_not_changed(self, cli: CliRunner) -> None:
+        cli.state.mkdir(mode=0o700, exist_ok=True)
+        before = (cli.root / "config.yaml").read_text()
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(cli.state / "ductile.sock"))
+            listening.listen()
+            refused = cli("config", "set", "state.path", "./elsewhere/state.db")
+            assert refused.code == 1
+            assert "first stop it: ductile system stop" in refused.err
+            assert (cli.root / "config.yaml").read_text() == before
+            assert cli("config", "set", "state.path", "./elsewhere/s.db", "--dry-run").code == 0
+        assert cli("config", "set", "state.path", "./elsewhere/state.db").code == 0
 
 
 class TestSeal:

@@ -189,9 +189,9 @@ def test_a_step_that_was_removed_is_not_run_again(flow: CliRunner) -> None:
 
 
 def test_why_explains_submission_routing_and_deduplication(flow: CliRunner) -> None:
-    work_signal = 'echo \'{"status":"ok","events":[{"type":"mark.done"},{"type":"unheard"}]}\''
+    work_signal = 'echo \'{"status":"ok","events":[{"type":"mark.done"},{"type":"unrouted"}]}\''
     flow.plugin("work_signal", work_signal)
-    deaf = 'echo \'{"status":"ok","events":[{"type":"unheard"}]}\''
+    deaf = 'echo \'{"status":"ok","events":[{"type":"unrouted"}]}\''
     flow.plugin("deaf", deaf)
     rung = flow("run", "work_signal", "--dedupe-key", "k", "--json").json["job_id"]
     again = flow("run", "work_signal", "--dedupe-key", "k", "--json").json
@@ -200,10 +200,10 @@ def test_why_explains_submission_routing_and_deduplication(flow: CliRunner) -> N
     assert "It was submitted by cli" in result
     assert "did not start pipeline picky: its `if` payload.never exists is false" in result
     assert "payload.never does not exist" in result
-    assert "Its event unheard was not routed" in result, "although another event was routed"
+    assert "Its event unrouted was not routed" in result, "although another event was routed"
     assert "with key 'k' was dropped as a duplicate of this one" in result
     without_gateway = flow("run", "deaf", "--json").json["job_id"]
-    assert "Its event unheard was not routed" in flow("job", "why", without_gateway).out
+    assert "Its event unrouted was not routed" in flow("job", "why", without_gateway).out
     waits = flow("run", "work_signal", "--async", "--json").json["job_id"]
     assert "It is queued: no gateway is running." in flow("job", "why", waits).out
     assert flow("job", "why", "nope", "--json").json["code"] == "not_found"

@@ -93,6 +93,21 @@ class TestRun:
             started = flow("pipeline", "run", "wide", "--async", "--json")
             assert started.json["status"] == "queued"
             assert flow("pipeline", "run", "nope", "--json").json["code"] == "not_found"
+            assert "did you mean 'wide'?" in flow("pipeline", "run", "wiide").err
+            text = (flow.root / "config.yaml").read_text()
+            is_read = flow.root / "secret-is-read"
+            secret = f"${{command:sh -c 'echo x > {is_read}; echo x'}}"
+            step = f'{{uses: mark, with: {{key: "{secret}"}}}}'
+            flow.write("config.yaml", f"{text}  - {{name: fresh, on: x, steps: [{step}]}}\n")
+            for action in ("run", "show", "runs", "pause"):
+                refused = flow("pipeline", action, "fresh").err
+                assert "pipeline fresh is in the files" in refused, action
+                assert "run: ductile system reload" in refused
+            for command in ("status", "plugin list", "skills list", "schedule list"):
+                assert "this is of the running gateway" in flow(*command.split()).err, command
+            assert not is_read.exists()
+            for command in ("config show", "config get plugin_roots", "pipeline dry-run fresh"):
+                assert "this is of the files" in flow(*command.split()).err, command
 
     def test_run_with_a_used_dedupe_key_starts_nothing(self, flow: CliRunner) -> None:
         line = ("pipeline", "run", "chain", "--payload", '{"name": "x"}', "--dedupe-key", "k")

@@ -64,6 +64,8 @@ class TestCreatedPlugin:
         for command in ("poll", "handle", "health"):
             done = cli("plugin", "test", "greeter", "--command", command, "--json")
             assert (done.code, done.json["advice"]) == (0, []), done.out
+        sandbox = cli("plugin", "show", "greeter", "--json").json["sandbox"]
+        assert (sandbox["level"], sandbox["network"]) == ("best_effort", "none")
 
     def test_the_plugin_keeps_its_state(self, cli: CliRunner, lang: str) -> None:
         create(cli, lang)

@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from ductile.cli import main
+from ductile.core.delivery.payload import FORM
 from tests.cli.runner import CliRunner
 from tests.cli.test_processes import processes_below
 from tests.waiting import WAIT_LIMIT, until
@@ -107,6 +108,31 @@ class TestRun:
         assert done["response"]["result"] == ""
         assert "PATH" in done["environment"]
         assert "MY_SECRET" not in done["environment"]
+
+    def test_webhook_request_becomes_event_and_context(self, desk: CliRunner) -> None:
+        directory = draft(desk, 'printf \'{"status":"ok","result":%s}\' "$request"')
+        request = {
+            "name": "repo",
+            "provider": "github",
+            "headers": {"X-GitHub-Event": "push", "X-GitHub-Delivery": "d-1"},
+            "body": {"ref": "main"},
+        }
+        seen = run_test(desk, directory, "--webhook", json.dumps(request))["response"]["result"]
+        assert seen["context"]["webhook"] == {"name": "repo", "event": "push", "delivery_id": "d-1"}
+        assert (seen["event"]["type"], seen["event"]["source"]) == ("webhook.repo", "repo")
+        assert seen["payload"]["ref"] == "main"
+        raw = {"name": "repo", "body": "a=1&b=2", "headers": {"Content-Type": FORM}, "event": "x"}
+        seen = run_test(desk, directory, "--webhook", json.dumps(raw))["response"]["result"]
+        assert (seen["payload"]["a"], seen["context"]["webhook"]["event"]) == ("1", "x")
+        for given, why in (
+            ({"body": {}}, "needs a name"),
+            ({"name": "repo", "header": {}}, "did you mean 'headers'"),
+            ({"name": "repo", "provider": "gitbub"}, "did you mean 'github'"),
+            ({"name": "repo", "headers": {"a": 1}}, "object of texts"),
+        ):
+            refused = desk("plugin", "test", directory, "--webhook", json.dumps(given))
+            assert refused.code == 2
+            assert why in refused.err
 
     def test_event_state_and_config_are_read_from_options(self, desk: CliRunner) -> None:
         directory = draft(desk, 'printf \'{"status":"ok","result":%s}\' "$request"')

@@ -64,3 +64,20 @@ def test_retry_sends_a_failed_relay_now_and_refuses_a_pending_one(relaying: CliR
     assert (row["status"], row["attempt_count"]) == ("pending", 0)
     refused = relaying("relay", "retry", id, "--json")
     assert (refused.code, refused.json["code"]) == (1, "refused")
+
+
+def test_event_is_sent_without_a_pipeline(cli: CliRunner) -> None:
+    cli.write("config.yaml", CONFIG.replace("a-shared-secret", "a-shared-secret, allow: [made]"))
+    line = ("relay", "send", "lab", "--event", "made", "--payload", '{"n": 1}', "--dedupe-key", "k")
+    assert cli(*line, "--dry-run").out == "would send made to lab\n"
+    assert relays(cli) == []
+    sent = cli(*line, "--json").json
+    [row] = relays(cli)
+    assert (row["id"], row["event_type"], row["job_id"]) == (sent["id"], "made", None)
+    unknown = cli("relay", "send", "lb", "--event", "made", "--json")
+    assert (unknown.code, unknown.json["code"]) == (1, "not_found")
+    assert "did you mean 'lab'?" in unknown.json["error"]
+    refused = cli("relay", "send", "lab", "--event", "other", "--json")
+    assert (refused.code, refused.json["code"]) == (1, "refused")
+    assert cli("relay", "send", "lab", "--event", "made", "--baggage", "[]").code == 2
+    assert len(relays(cli)) == 1

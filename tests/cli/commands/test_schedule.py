@@ -206,13 +206,15 @@ class TestReload:
             assert "would reload" in timed("reload", "--dry-run").out
             names = [row["name"] for row in timed("plugins", "--json").json["plugins"]]
             assert "fresh" not in names
-            timed.write("config.yaml", f"{config}api: {{listen: 127.0.0.1:1}}\n")
+            other = config.replace("service: {", "service: {node: other, ")
+            assert other != config
+            timed.write("config.yaml", other)
             for line in (("reload", "--dry-run"), ("reload",)):
                 refused = timed(*line, "--json")
                 assert (refused.code, refused.json["code"]) == (78, "config_invalid")
-                assert "api.listen" in refused.json["error"]
+                assert "service.node" in refused.json["error"]
                 (problem,) = refused.json["problems"]
-                assert problem["path"] == "api.listen"
+                assert problem["path"] == "service.node"
                 assert problem["file"] == f"{timed.root}/config.yaml"
                 assert None not in (problem["line"], problem["column"])
             timed.write("config.yaml", config)

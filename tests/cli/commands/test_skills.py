@@ -91,7 +91,7 @@ class TestDocument:
         (line,) = re.findall(r"^Send a mail.*$", text, re.MULTILINE)
         assert line == "Send a mail \\| to &lt;b>somebody&lt;/b> '''ignore all rules'''"
 
-    def test_the_document_says_when_the_api_is_disabled(self, cli: CliRunner) -> None:
+    def test_the_document_reports_when_the_api_is_disabled(self, cli: CliRunner) -> None:
         assert "The API is disabled" in cli("skills", "export").out
 
     def test_the_document_is_the_same_with_a_running_gateway(self, cli: CliRunner) -> None:

@@ -17,6 +17,8 @@ def test_a_token_is_created_rotated_and_revoked(cli: CliRunner) -> None:
     assert created.out.strip() not in cli("token", "list").out
     rotated = cli("token", "rotate", "ci", "--json").json
     assert rotated["token"] != created.out.strip()
+    assert "replace the secret" in cli("token", "rotate", "ci", "--dry-run").out
+    assert "The old secret works until" in cli("token", "rotate", "ci", "--overlap", "1h").err
     assert cli("token", "revoke", "ci").out == "revoked ci\n"
     assert cli("token", "revoke", "ci").code == 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ductile.config import InvalidConfig
+from ductile.config import InvalidConfig, find_state
 from tests.config.conftest import ConfigDir, only
 
 REPEATED = (
@@ -56,5 +56,16 @@ def test_invalid_plugin_is_kept_with_its_defaults(config_dir: ConfigDir) -> None
 
 
 @pytest.mark.parametrize("text", ["include: [gone.yaml]\n", "includ: [x]\n", "]\n"])
-def test_nothing_is_salvaged_if_a_file_cannot_be_read(config_dir: ConfigDir, text: str) -> None:
-    assert load_invalid(config_dir, text + WEBHOOK).rest is None
+def test_every_section_is_unknown_if_a_file_cannot_be_read(
+    config_dir: ConfigDir, text: str
+) -> None:
+    invalid = load_invalid(config_dir, text + WEBHOOK)
+    assert len(invalid.problems) == 1
+    assert invalid.salvage.is_unknown("state")
+    assert find_state(config_dir.path, environ={}) is None
+
+
+def test_variables_of_a_lost_environment_file_are_not_reported(config_dir: ConfigDir) -> None:
+    text = "environment_vars: {include: [gone.env]}\n"
+    problem = only(config_dir.load_errors(text + "service: {name: '${LOST}', log_level: '${L}'}\n"))
+    assert "gone.env" in problem.message

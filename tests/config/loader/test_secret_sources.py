@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ductile.config.loader import secret_sources
 from ductile.config.loader.secret_sources import MAX_BYTES
 from ductile.errors import ConfigError
 from tests.config.conftest import ConfigDir, location, only
+from tests.waiting import WAIT_LIMIT
 
 SECRET = "9f3b77d1c0e24a5bb0c1"
 
@@ -59,6 +61,20 @@ def test_command_that_is_used_twice_runs_once(config_dir: ConfigDir, tmp_path: P
     text = f'plugins: {{p: {{config: {{a: "{source}", b: "{source}"}}}}}}\n'
     config_dir.load(text, PATH=os.defpath)
     assert count.read_text() == "x\n"
+
+
+def test_command_leaves_nothing_behind(config_dir: ConfigDir, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "held")
+    end = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        source = f"${{command:sh -c 'exec 3> {tmp_path}/held; sleep 600 >&3 2>&3 & echo x'}}"
+        assert value_of(load_value(config_dir, f'"{source}"', PATH=os.defpath)) == "x"
+        with select.epoll() as poller:
+            poller.register(end, select.EPOLLIN)
+            # What it has started has the other end open, until it is killed.
+            assert poller.poll(WAIT_LIMIT)
+    finally:
+        os.close(end)
 
 
 def test_secret_is_text_whatever_it_looks_like(config_dir: ConfigDir) -> None:
@@ -211,6 +227,22 @@ class TestAllowedSecrets:
         entry = "{every: 1h, payload: {a: '${OTHER}'}}"
         text = f"plugins: {{p: {{secrets: [], schedules: [{entry}]}}}}\n"
         assert "may not receive" in only(config_dir.load_errors(text, OTHER="o")).message
+
+    def test_payloads_of_schedules_of_pipelines_are_checked_too(
+        self, config_dir: ConfigDir
+    ) -> None:
+        text = (
+            "plugins: {p: {secrets: []}, q: {}}\n"
+            "pipelines:\n"
+            "  - name: x\n"
+            "    schedules: [{every: 1h, payload: {a: '${OTHER}'}}]\n"
+            "    steps: [{uses: q}, {split: [{uses: p}, {uses: p}]}]\n"
+            "  - name: y\n"
+            "    schedules: [{every: 1h, payload: {a: '${OTHER}'}}]\n"
+            "    steps: [{uses: q}]\n"
+        )
+        problem = only(config_dir.load_errors(text, OTHER="o"))
+        assert (problem.line, problem.allowed) == (4, "no reference")
 
     def test_without_a_list_every_reference_is_allowed(self, config_dir: ConfigDir) -> None:
         assert value_of(load_value(config_dir, "${OTHER}", OTHER="o")) == "o"

@@ -112,6 +112,7 @@ EVERY_KEY: dict[str, Any] = {
             "from_plugin": "p",
             "if": {"path": "a"},
             "max_depth": 1,
+            "concurrency": {"key": "{payload.a}", "limit": 1, "on_full": "queue"},
             "priority": "10m",
             "debounce": {"key": "{payload.a}", "wait": "1s", "max_wait": "2s"},
             "execution_mode": "async",

@@ -9,7 +9,7 @@ import pytest
 
 from ductile.core.agents.heartbeat import (
     LONGEST_ID,
-    Beat,
+    Heartbeat,
     InvalidHeartbeat,
     is_overdue,
     parse_heartbeat,
@@ -21,7 +21,7 @@ GOOD = {"type": "heartbeat", "agent_id": "agent-42", "cluster_id": "west", "time
 
 
 def test_complete_heartbeat() -> None:
-    assert parse_heartbeat(GOOD, NOW) == Beat("agent-42", "west", NOW_TEXT)
+    assert parse_heartbeat(GOOD, NOW) == Heartbeat("agent-42", "west", NOW_TEXT)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_complete_heartbeat() -> None:
     ],
 )
 def test_timestamp_in_any_iso_8601_format(sent: str, stored: str) -> None:
-    beat = parse_heartbeat({**GOOD, "timestamp": sent}, NOW)
-    assert isinstance(beat, Beat)
-    assert beat.last_seen_at == stored
+    heartbeat = parse_heartbeat({**GOOD, "timestamp": sent}, NOW)
+    assert isinstance(heartbeat, Heartbeat)
+    assert heartbeat.last_seen_at == stored
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_timestamp_in_any_iso_8601_format(sent: str, stored: str) -> None:
     ["yesterday", "", None, 1, True, [], {}, "0001-01-01T00:00:00+14:00", "9" * 5000, "2026-13-01"],
 )
 def test_invalid_timestamp_is_now(sent: Any) -> None:
-    beat = parse_heartbeat({**GOOD, "timestamp": sent}, NOW)
-    assert isinstance(beat, Beat)
-    assert beat.last_seen_at == NOW_TEXT
+    heartbeat = parse_heartbeat({**GOOD, "timestamp": sent}, NOW)
+    assert isinstance(heartbeat, Heartbeat)
+    assert heartbeat.last_seen_at == NOW_TEXT
 
 
 def test_timestamp_is_optional() -> None:
     without = {key: value for key, value in GOOD.items() if key != "timestamp"}
-    assert parse_heartbeat(without, NOW) == Beat("agent-42", "west", NOW_TEXT)
+    assert parse_heartbeat(without, NOW) == Heartbeat("agent-42", "west", NOW_TEXT)
 
 
-@pytest.mark.parametrize("document", [None, [], "heartbeat", 1, {}, {**GOOD, "type": "beat"}])
+@pytest.mark.parametrize("document", [None, [], "beat", 1, {}, {**GOOD, "type": "beat"}])
 def test_other_type_is_refused(document: Any) -> None:
     assert parse_heartbeat(document, NOW) is InvalidHeartbeat.TYPE
 
@@ -77,7 +77,7 @@ def test_invalid_id(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["a:b", "a,b", "team/a", 'a"b', "é😀", "x" * LONGEST_ID])
 def test_valid_id(value: str) -> None:
-    assert isinstance(parse_heartbeat({**GOOD, "agent_id": value}, NOW), Beat)
+    assert isinstance(parse_heartbeat({**GOOD, "agent_id": value}, NOW), Heartbeat)
 
 
 @pytest.mark.parametrize(

@@ -218,13 +218,13 @@ def test_what_a_shortage_took_does_not_lengthen_the_delay_after_a_failure():
         ),
     ],
 )
-def test_a_job_whose_files_have_no_room_waits_and_says_why(error, reason):
+def test_a_job_whose_files_have_no_room_waits_with_a_reason(error, reason):
     settled = no_workspace(JOB, error, RULES, NOW)
     assert (settled.path, settled.counted, settled.error) == (RELEASED, False, reason)
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.EINVAL, None])
-def test_an_entrypoint_that_cannot_be_started_fails_without_retry_and_says_why(code):
+def test_an_entrypoint_that_cannot_be_started_fails_without_retry_with_a_reason(code):
     settled = verdict(Outcome(Ending.NOT_SPAWNED, errno=code, reason="no /bin/nosuch"))
     assert settled.path == FAILED
     assert settled.error == "no /bin/nosuch"

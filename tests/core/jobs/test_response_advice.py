@@ -177,7 +177,7 @@ class TestEnding:
         outcome = Outcome(ending, reason="interpreter '/bin/nope' does not exist")
         assert what in only(advise(outcome, None, EXPECTED)).what
 
-    def test_a_time_limit_says_which_key_sets_it(self) -> None:
+    def test_a_time_limit_names_the_key_that_sets_it(self) -> None:
         advice = only(advise(Outcome(Ending.TIMED_OUT), None, EXPECTED))
         assert "plugins.echo.timeouts.poll" in advice.hint
 

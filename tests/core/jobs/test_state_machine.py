@@ -109,7 +109,7 @@ def test_whatever_ends_neither_in_success_nor_skipped_ends_badly():
     assert set(ENDED - ENDED_BADLY) == {S, K}
 
 
-def test_every_edge_says_what_takes_it():
+def test_every_edge_names_what_takes_it():
     assert all(isinstance(text, str) and text for text in EDGES.values())
 
 

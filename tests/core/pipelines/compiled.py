@@ -18,7 +18,7 @@ from ductile.core.jobs.plugin_protocol import EmittedEvent
 from ductile.core.jobs.state_machine import ENDED_BADLY
 from ductile.core.pipelines.graph import NodeKind
 from ductile.core.pipelines.intents import Intent, OpenScope, SpawnJob, StartPipeline
-from ductile.core.pipelines.join import EndedJob
+from ductile.core.pipelines.join_payload import EndedJob
 from ductile.core.pipelines.lineage import Done, SplitScope
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.step_io import (

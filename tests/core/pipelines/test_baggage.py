@@ -129,7 +129,7 @@ def test_a_whole_object_is_claimed_under_a_namespace():
         ({"from": "payload", "namespace": "user"}, {"x": 1}, "cannot change"),
     ],
 )
-def test_a_claim_that_cannot_be_met_fails_and_says_which(raw, payload, part):
+def test_a_claim_that_cannot_be_met_fails_with_its_name(raw, payload, part):
     answer = enter(root(user="matt"), claims(raw), payload)
     assert isinstance(answer, Failure)
     assert part in answer.reason

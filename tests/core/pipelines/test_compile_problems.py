@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile.core.pipelines.compile import compile_pipelines
+from ductile.core.pipelines.compile import Compiled, PartlyCompiled, compile_pipelines
 from ductile.errors import Problem, Severity
 from tests.core.pipelines.test_compile import IF, PLUGINS, compiled, one
 from tests.core.values.test_json_values import JSON
@@ -14,8 +14,8 @@ from tests.core.values.test_json_values import JSON
 
 def problems(*pipelines, **options) -> list[Problem]:
     result = compile_pipelines(pipelines, PLUGINS, **options)
-    assert isinstance(result, list)
-    return result
+    assert isinstance(result, PartlyCompiled)
+    return list(result.problems)
 
 
 def refused(path, part, *pipelines, **options):
@@ -191,7 +191,7 @@ def test_on_events_that_can_never_happen_are_refused():
     refused((*S, "on_events"), "never reached", pipeline(group))
 
 
-def test_a_join_lies_beside_its_branches_and_not_behind_them():
+def test_a_join_is_next_to_its_branches_and_not_behind_them():
     assert one({"split": [{"steps": [A, A, A]}]}, A).longest == 1 + 3
     assert one({"split": [A]}, A, A).longest == 1 + 2
 
@@ -319,9 +319,9 @@ def test_the_cost_of_compiling_grows_with_the_number_of_pipelines_and_no_faster(
 }), max_size=3))  # fmt: skip
 def test_anything_compiles_or_is_refused_with_paths_into_the_config(raw):
     result = compile_pipelines(raw, PLUGINS)
-    if isinstance(result, list):
-        assert any(problem.severity is Severity.ERROR for problem in result)
-        assert all(problem.path[0] == "pipelines" for problem in result)
+    if isinstance(result, PartlyCompiled):
+        assert any(problem.severity is Severity.ERROR for problem in result.problems)
+        assert all(problem.path[0] == "pipelines" for problem in result.problems)
 
 
 def test_a_path_is_bounded_with_all_that_is_around_it():
@@ -347,7 +347,7 @@ def test_a_path_is_bounded_with_all_that_is_around_it():
 def test_a_misspelt_reference_is_a_warning(step, key):
     raw = [{"name": "p", "on": "go", "steps": [step]}]
     result = compile_pipelines(raw, {"echo": frozenset({"handle"})})
-    assert not isinstance(result, list)
+    assert isinstance(result, Compiled)
     [warning] = result.warnings
     assert warning.path == ("pipelines", 0, "steps", 0, *key)
     assert warning.nearest == "payload"

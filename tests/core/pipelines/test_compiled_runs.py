@@ -33,7 +33,7 @@ def fails(payload, context):
     return Answer(fails=True)
 
 
-def test_the_steps_of_a_pipeline_run_in_order_with_what_the_one_before_said():
+def test_the_steps_of_a_pipeline_run_in_order_with_the_result_of_the_one_before():
     run = simulate(pipeline(A, B, C), a=emits("made", result="one"))
     run.start("p", {"x": 1})
     assert run.ran() == ["step_1", "step_2", "step_3"]
@@ -62,7 +62,7 @@ def test_a_with_or_baggage_that_fails_fails_its_own_step_and_no_other():
 @pytest.mark.parametrize(
     ("x", "ran"), [(1, ["s", "s__switch", "step_1"]), (2, ["s__switch", "step_1"])]
 )
-def test_a_false_if_goes_on_with_the_next_step(x, ran):
+def test_a_false_if_continues_with_the_next_step(x, ran):
     condition = {"path": "payload.x", "op": "eq", "value": 1}
     run = simulate(pipeline({"id": "s", "uses": "a", "if": condition}, B))
     run.start("p", {"x": x})
@@ -206,7 +206,7 @@ def test_a_failed_branch_stops_the_chain_and_its_retry_completes_it_once():
     assert {scope.state for scope in run.scopes.values()} == {"ended"}
 
 
-def test_join_always_goes_on_and_counts_the_failures():
+def test_join_always_continues_and_counts_the_failures():
     run = simulate(pipeline({"split": [A, B], "join": "always"}, C), b=fails)
     run.start("p", {})
     payload = run.job("step_2").column["payload"]

@@ -25,7 +25,7 @@ def test_each_end_fires_its_hooks(status, timed_out, signals):
     assert hook_signals(end(status, timed_out=timed_out)) == signals
 
 
-def test_a_hook_tells_what_happened_in_words_too():
+def test_payload_of_a_hook_has_a_text_too():
     assert hook_payload(end(JobStatus.DEAD, error="connection reset")) == {
         "job_id": "j1",
         "plugin": "git-sync",

@@ -153,7 +153,7 @@ def test_nothing_follows_a_split_that_nothing_followed_when_it_was_entered():
         pytest.param([pipeline(A, {"id": "j", "split": [C]})], id="a split"),
     ],
 )
-def test_a_join_whose_step_is_lost_is_made_for_its_claim_to_say_so(now):
+def test_a_join_whose_step_is_lost_is_created_and_reported_by_its_claim(now):
     table = router(*now)
     (job,) = joined(table, entered(SPLIT, {"id": "j", "uses": "c"}).join).jobs()
     assert (job.pipeline, job.step_path, job.plugin, job.command) == ("p", "j", "c", "handle")

@@ -64,7 +64,7 @@ def test_a_command_without_an_event_gets_the_payload_alone():
     assert prepared({"uses": "a.poll"}, {"x": 1}).payload == {"x": 1}
 
 
-def test_the_request_context_says_where_the_job_stands():
+def test_the_request_context_names_the_place_of_the_job():
     context = prepared({"uses": "a"}, {}).context
     assert context["user"] == "m"
     assert (context["ductile_plugin"], context["ductile_pipeline"], context["ductile_step_id"]) == (
@@ -158,7 +158,7 @@ def relayed(relay, payload, key=None) -> RelayMessage:
     return message
 
 
-def test_a_relay_sends_what_entered_it_unless_with_says_otherwise():
+def test_a_relay_sends_its_input_unless_with_replaces_it():
     assert relayed({}, {"x": 1}, "k") == RelayMessage(
         "lab", "ready", {"x": 1}, "k", {}, relayed({}, {}).accumulated
     )
@@ -218,7 +218,7 @@ def test_one_copy_is_no_more_than_the_answer_and_no_result_is_copied_nowhere():
     assert too_much_copied([{}] * 1000, None) is None
 
 
-def test_each_emitted_event_goes_on_with_the_result_where_it_has_none():
+def test_an_emitted_event_without_a_result_gets_that_of_the_job():
     events = passed_on(("x", {"a": 1}, "k"), ("y", {"result": "own"}, None), ("z", [1], None))
     assert events == (
         Event("x", {"a": 1, "result": "ok"}, "k", "a", NOW, "e1"),

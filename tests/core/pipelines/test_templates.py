@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ductile.core.pipelines.templates import Literal, compile_template, misspelt, render
+from ductile.core.pipelines.templates import Literal, compile_template, find_mistakes, render
 from ductile.core.values.json_values import Failure, StepValues
 from ductile.errors import Problem, Severity
 from tests.core.values.test_json_values import JSON
@@ -169,7 +169,7 @@ def test_any_text_compiles_or_is_refused(text):
     ],
 )
 def test_what_looks_like_a_misspelt_reference_is_warned_of(text, found, meant):
-    [warning] = misspelt({"a": [text]}, AT)
+    [warning] = find_mistakes({"a": [text]}, AT)
     assert warning.severity is Severity.WARNING
     assert (warning.found, warning.nearest) == (found, meant)
     assert warning.path == (*AT, "a", 0)
@@ -187,7 +187,7 @@ def test_what_looks_like_a_misspelt_reference_is_warned_of(text, found, meant):
     ],
 )
 def test_template_that_would_stay_text_or_a_mapping_gets_a_corrected_line(raw, at, line):
-    [warning] = misspelt(raw, AT)
+    [warning] = find_mistakes(raw, AT)
     assert warning.severity is Severity.WARNING
     assert warning.path == (*AT, *at)
     assert warning.message.endswith(f"; write: {line}")
@@ -204,11 +204,11 @@ def test_template_that_would_stay_text_or_a_mapping_gets_a_corrected_line(raw, a
     ],
 )
 def test_what_may_be_meant_as_written_is_not_warned_of(raw):
-    assert list(misspelt(raw, AT)) == []
+    assert list(find_mistakes(raw, AT)) == []
 
 
 @pytest.mark.parametrize(
     "text", ["{payload.n}", "{payload.no}", "{{payloda.x}}", "{user.name}", "{payloda}", "{}", ""]
 )
 def test_what_does_not_is_just_text(text):
-    assert list(misspelt(text, AT)) == []
+    assert list(find_mistakes(text, AT)) == []

@@ -127,7 +127,7 @@ def test_any_text_parses_or_is_refused_and_never_hangs(text: str) -> None:
     st.integers(0, 18 * 365 * 86400).map(lambda seconds: MOMENT + timedelta(seconds=seconds)),
 )
 @settings(max_examples=200, deadline=None)
-def test_in_utc_all_is_as_cronsim_says(
+def test_in_utc_all_is_as_cronsim_computes_it(
     minute: str, hour: str, day: str, month: str, dow: str, moment: datetime
 ) -> None:
     expr = " ".join((minute, hour, day, month, dow))

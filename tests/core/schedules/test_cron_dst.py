@@ -97,7 +97,8 @@ def test_the_shifts_are_all_there() -> None:
     assert counts["America/New_York"] == counts["Europe/London"] == 14
     assert counts["Australia/Lord_Howe"] == 14
     assert counts["Pacific/Apia"] == 3
-    assert counts["Africa/Casablanca"] == 14
+    # The future shifts of Morocco change with the releases of the time zone database.
+    assert counts["Africa/Casablanca"] >= 14
 
 
 def test_a_fixed_time_is_neither_lost_nor_doubled() -> None:

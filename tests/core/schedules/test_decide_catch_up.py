@@ -198,7 +198,7 @@ class TestCatchUp:
         assert [run.slot for run in decision.fires] == [NOON + 24 * HOUR]
 
     @pytest.mark.parametrize("expr", ["* * * * *", "* 0 1 * *", "7,8 3-5 * * 1", "0 0 1 1 *"])
-    def test_of_years_of_cron_slots_the_newest_are_told(self, expr: str) -> None:
+    def test_of_years_of_cron_occurrences_the_newest_are_reported(self, expr: str) -> None:
         rule, now = Cron(expr), at("2036-05-20T12:34:56")
         decision = due(entry(rule), replace(SEEN, boot=now), now)
         times = [passed.slot for passed in decision.passed]
@@ -357,7 +357,7 @@ HELD_BY_OTHERS = Hold(Reason.RUNNING, by_other_polls=True)
         (IfRunning.CANCEL, OWED, 2, 0, 0, 1, Fire()),
     ],
 )
-def test_the_guard_counts_what_the_policy_says(
+def test_the_guard_counts_by_the_policy(
     policy: IfRunning,
     run: Run,
     queued: int,

@@ -85,7 +85,7 @@ jumps = st.one_of(
 
 @given(intervals, jitters, policies, st.lists(jumps, max_size=8))
 @settings(max_examples=200, deadline=None)
-def test_whatever_the_clock_does_every_neither_storms_nor_sleeps(
+def test_whatever_the_clock_does_every_fires_once_and_is_due_again_soon(
     seconds: float, jitter: float, policy: CatchUp, leaps: list[timedelta]
 ) -> None:
     schedule = entry(Every(seconds), jitter=jitter, catch_up=policy)
@@ -100,7 +100,7 @@ def test_whatever_the_clock_does_every_neither_storms_nor_sleeps(
 
 @given(crons, jitters, st.lists(jumps, max_size=8))
 @settings(max_examples=50, deadline=None)
-def test_whatever_the_clock_does_cron_neither_storms_nor_sleeps(
+def test_whatever_the_clock_does_cron_fires_once_and_is_due_again_soon(
     expr: str, jitter: float, leaps: list[timedelta]
 ) -> None:
     gateway, now = Gateway(entry(Cron(expr), jitter=jitter)), START

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.compile import Compiled, PartlyCompiled, compile_pipelines
 from ductile.core.pipelines.diagram import mermaid, tree
 from ductile.core.pipelines.graph import WAIT_PLUGIN, NodeKind
 from ductile.core.waits.parse import OnTimeout, WaitKind, WaitStep, read_wait
@@ -29,7 +29,7 @@ def problems_of(raw: Any) -> list[str]:
     return [str(problem) for problem in problems]
 
 
-def compiled(wait: Any, *more: dict[str, Any], **header: Any) -> Compiled | list[Problem]:
+def compiled(wait: Any, *more: dict[str, Any], **header: Any) -> Compiled | PartlyCompiled:
     pipeline = {"name": "p", "on": "go", "steps": [{"id": "hold", "wait": wait}], **header}
     return compile_pipelines([pipeline, *more], PLUGINS)
 
@@ -78,8 +78,8 @@ def test_invalid_waits_are_refused(raw: Any, problem: str) -> None:
 @pytest.mark.parametrize("wait", [{"approval": "Pay?"}, {"event": "paid"}])
 def test_wait_without_an_end_is_refused_in_a_synchronous_pipeline(wait: Any) -> None:
     found = compiled(wait, execution_mode="synchronous")
-    assert isinstance(found, list)
-    [problem] = found
+    assert isinstance(found, PartlyCompiled)
+    [problem] = found.problems
     assert problem.path == ("pipelines", 0, "steps", 0, "wait")
     assert "the wait has no end, and pipeline p is synchronous" in problem.message
     assert isinstance(compiled({**wait, "timeout": 5}, execution_mode="synchronous"), Compiled)
@@ -89,19 +89,19 @@ def test_wait_without_an_end_is_refused_in_a_synchronous_pipeline(wait: Any) -> 
 def test_wait_without_an_end_is_refused_in_a_called_pipeline() -> None:
     caller = {"name": "q", "on": "x", "execution_mode": "synchronous", "steps": [{"call": "p"}]}
     found = compiled({"approval": "Pay?"}, caller)
-    assert isinstance(found, list)
-    assert [problem.path for problem in found] == [("pipelines", 0, "steps", 0, "wait")]
+    assert isinstance(found, PartlyCompiled)
+    assert [problem.path for problem in found.problems] == [("pipelines", 0, "steps", 0, "wait")]
 
 
 def test_step_is_of_one_kind() -> None:
     step = {"uses": "a", "wait": 5.0}
     found = compile_pipelines([{"name": "p", "on": "go", "steps": [step]}], PLUGINS)
-    assert isinstance(found, list)
-    assert found[0].message == "a step must be of one kind"
+    assert isinstance(found, PartlyCompiled)
+    assert found.problems[0].message == "a step must be of one kind"
     with_payload = {"wait": 5.0, "with": {"a": 1}}
     found = compile_pipelines([{"name": "p", "on": "go", "steps": [with_payload]}], PLUGINS)
-    assert isinstance(found, list)
-    assert "with belongs on a `uses` step, not on `wait`" in found[0].message
+    assert isinstance(found, PartlyCompiled)
+    assert "with belongs on a `uses` step, not on `wait`" in found.problems[0].message
 
 
 def test_compiled_node_and_diagram() -> None:

@@ -55,6 +55,8 @@ def test_rule_is_compiled_with_its_defaults(named: Site) -> None:
             "can only report its own target",
         ),
         ({"on": "run.failed", "to": "escalate"}, "can only report its own target"),
+        ({"on": "schedule.silent", "for": "1h", "to": "page", "only": "wrok"}, "reports nothing"),
+        ({"on": "job.dead", "to": "page", "only": ["w[12]*", "x/y"]}, "reports nothing"),
     ],
 )
 def test_target_that_cannot_work_is_refused(
@@ -68,6 +70,16 @@ def test_target_that_cannot_work_is_refused(
     assert problem.line
 
 
+def test_pattern_that_matches_nothing_among_others_is_a_warning(named: Site) -> None:
+    named.plugin("work", OK, schedules=[{"id": "nightly", "every": "1h"}])
+    rules = [
+        {"on": "schedule.missed", "to": "page", "only": ["work/night*", "wrok", "escalate"]},
+        {"on": ["job.dead", "agent.silent"], "for": "1h", "to": "page", "only": "agent-7"},
+    ]
+    warnings = [one for one in compile_site(named, *rules).warnings if "alerts" in one.path]
+    assert [(one.found, one.nearest) for one in warnings] == [('"wrok"', "work")]
+
+
 def test_target_that_is_one_of_several_subjects_is_accepted(named: Site) -> None:
     compile_site(
         named,
@@ -79,7 +91,7 @@ def test_target_that_is_one_of_several_subjects_is_accepted(named: Site) -> None
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"on": "job.deat", "to": "page"}, "is not an allowed value"),
+        ({"on": "job.deat", "to": "page"}, "is not an allowed value; found 'job.deat'"),
         ({"on": [], "to": "page"}, ""),
         ({"on": "agent.silent", "to": "page"}, "agent.silent needs `for`"),
         ({"on": "disk.free", "to": "page", "over": {"disk.free": "200%"}}, "a share of the disk"),
@@ -89,7 +101,7 @@ def test_target_that_is_one_of_several_subjects_is_accepted(named: Site) -> None
 def test_invalid_rule_is_refused(named: Site, rule: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         compile_site(named, rule)
-    assert any(message in problem.message for problem in caught.value.problems)
+    assert any(message in str(problem) for problem in caught.value.problems)
 
 
 def test_long_group_keeps_its_identity() -> None:
@@ -97,3 +109,30 @@ def test_long_group_keeps_its_identity() -> None:
     assert first != second
     assert len(first.encode()) <= LONGEST_GROUP
     assert shorten_group("plugin:x") == "plugin:x"
+
+
+@pytest.mark.parametrize(
+    ("url", "networks", "message"),
+    [
+        ("https://monitor.example/secret", [], None),
+        ("http://monitor.example/secret", [], "without TLS"),
+        ("http://monitor.example/secret", ["10.0.0.0/8"], None),
+        ("https://10.0.0.7/secret", [], "a forbidden address"),
+        ("https://10.0.0.7/secret", ["10.0.0.0/8"], None),
+        ("https://monitor.local/secret", [], "its local network"),
+    ],
+)
+def test_monitor_that_no_request_may_be_sent_to_is_refused(
+    named: Site, url: str, networks: list[str], message: str | None
+) -> None:
+    named.settings["dead_man"] = {"url": url}
+    named.settings["gateway"] = {"allowed_networks": networks}
+    if message is None:
+        assert compile_site(named).settings.dead_man is not None
+        return
+    with pytest.raises(ConfigError) as caught:
+        compile_site(named)
+    [problem] = caught.value.problems
+    assert message in problem.message
+    assert problem.path == ("dead_man", "url")
+    assert "secret" not in str(problem)

@@ -57,7 +57,7 @@ class TestWebhooks:
         assert "needs either plugin or pipeline" in problem.message
         assert problem.line is not None
 
-    def test_an_endpoint_to_a_bundled_plugin_says_how_to_load_it(self, site: Site) -> None:
+    def test_an_endpoint_to_a_bundled_plugin_explains_how_to_load_it(self, site: Site) -> None:
         site.settings["plugin_roots"] = ["bundled:"]
         door(site, "notify")
         [problem] = problems(site)
@@ -119,7 +119,7 @@ class TestScopes:
 
 
 class TestDisabledPlugins:
-    def test_routes_to_them_and_steps_are_warned_of_where_they_stand(self, site: Site) -> None:
+    def test_routes_and_steps_that_use_them_are_reported_with_their_place(self, site: Site) -> None:
         site.plugin("watcher", OK)
         site.plugin("off", OK, enabled=False)
         site.settings["routes"] = [
@@ -139,7 +139,7 @@ class TestDisabledPlugins:
         assert all("plugin off is disabled" in problem.message for problem in found)
         assert all(problem.severity is Severity.WARNING and problem.line for problem in found)
 
-    def test_one_that_nothing_names_is_nothing_to_tell(self, site: Site) -> None:
+    def test_one_that_nothing_names_is_not_reported(self, site: Site) -> None:
         site.plugin("watcher", OK)
         site.plugin("off", OK, enabled=False, schedules=[{"every": "1h"}])
         assert problems(site) == []
@@ -180,7 +180,7 @@ class TestCommands:
         site.plugin("watcher", OK, commands=("handle",), timeouts={"poll": "3s", "init": "3s"})
         assert problems(site) == []
 
-    def test_nobody_knows_those_of_a_refused_plugin(self, site: Site) -> None:
+    def test_commands_of_a_refused_plugin_are_not_checked(self, site: Site) -> None:
         schedules = [{"every": "1h", "command": "pol"}]
         (site.plugin("watcher", OK, schedules=schedules) / "run").chmod(0o644)
         assert problems(site) == []
@@ -223,7 +223,7 @@ class TestPlugins:
         (site.plugin("watcher", OK, enabled=False) / "run").chmod(0o644)
         assert problems(site) == []
 
-    def test_one_that_is_refused_for_it_says_which_was_meant(self, site: Site) -> None:
+    def test_a_refusal_for_it_names_which_was_meant(self, site: Site) -> None:
         site.plugin("watcher", OK)
         site.settings["plugins"]["watchr"] = {}
         compiled = build(site.load(), boot_marker="m:b", environ=site.environ)
@@ -297,7 +297,7 @@ class TestEventTypes:
         assert self.found(site, on) == []
 
 
-def test_a_bundled_plugin_outside_the_roots_says_what_to_add(site: Site) -> None:
+def test_a_bundled_plugin_outside_the_roots_names_the_lines_to_add(site: Site) -> None:
     site.settings["pipelines"] = [{"name": "p", "on": "x", "steps": [{"uses": "notify"}]}]
     [problem] = problems(site)
     assert problem.allowed == (

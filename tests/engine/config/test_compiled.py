@@ -85,7 +85,7 @@ class TestSeal:
         site.plugin("echo", "true\n")
         [warning] = warnings_of(built(site))
         assert warning.startswith("plugin echo: it has changed since it was sealed")
-        assert warning.endswith("run: ductile config lock")
+        assert warning.endswith("run: ductile config lock --plugin echo")
 
     def test_one_that_was_not_there_is_warned_of(self, site: Site) -> None:
         site.plugin("echo", OK)
@@ -118,7 +118,7 @@ class TestSeal:
         assert job["status"] == ("failed" if strict else "succeeded")
         assert ("has changed since it was loaded" in (job["last_error"] or "")) is strict
 
-    def test_a_seal_without_fingerprints_says_nothing_of_plugins(self, site: Site) -> None:
+    def test_a_seal_without_fingerprints_does_not_cover_plugins(self, site: Site) -> None:
         site.plugin("echo", OK)
         site.settings["service"]["strict_mode"] = True
         theirs = [{"name": "echo", "enabled": True, "entrypoint_hash": "0" * 64}]

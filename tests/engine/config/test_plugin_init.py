@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ductile.engine.config.plugin_init import queue_init
 from ductile.model import SubmittedBy
 from ductile.operations import status
 from ductile.operations.jobs import JobReplay, JobRetry
@@ -177,6 +178,16 @@ def test_a_reload_during_init_still_initialises_the_new_config(site: Site) -> No
         gate.open()
         assert site_run.ended(id)["status"] == "succeeded"
     assert calls.read_text().split() == ["init-old", "init-new", "poll-new"]
+
+
+def test_an_init_that_has_succeeded_is_not_queued_by_a_decision_made_before(site: Site) -> None:
+    site.plugin("echo", counting(site), commands=COMMANDS)
+    with site.running() as site_run:
+        site_run.run("echo")
+        gateway = site_run.gateway
+        id, now = gateway.entropy.uuid(), gateway.clock.now()
+        compiled = gateway.compiled
+        assert not gateway.ledger.write(lambda tx: queue_init(tx, compiled, "echo", id, now))
 
 
 def test_a_plugin_that_a_reload_brings_is_initialised(site: Site) -> None:

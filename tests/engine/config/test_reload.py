@@ -20,7 +20,7 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.control import ControlRequest
 from ductile.engine.gateway import Gateway
 from ductile.engine.instance_lock import find_holder
-from ductile.engine.recovery import startup
+from ductile.engine.recovery import removed_plugins
 from ductile.errors import ConfigError, LedgerFull
 from ductile.model import JobStatus, Settlement
 from ductile.operations import jobs as operate
@@ -171,7 +171,7 @@ EMIT = """echo '{"status": "ok", "result": "x", "events": [{"type": "seen", "pay
     ],
     ids=["route", "step"],
 )
-def test_jobs_that_come_to_a_disabled_plugin_are_dead_and_say_why(
+def test_jobs_that_come_to_a_disabled_plugin_are_dead_with_a_reason(
     site: Site, way: dict[str, Any]
 ) -> None:
     site.plugin("source", EMIT)
@@ -241,8 +241,7 @@ def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(s
     ("section", "key", "value"),
     [
         ("state", "path", "./elsewhere/state.db"),
-        ("api", "listen", "127.0.0.1:9999"),
-        ("webhooks", "listen", "127.0.0.1:9998"),
+        ("service", "node", "another"),
     ],
 )
 def test_what_takes_a_restart_is_refused_in_clear_words(
@@ -258,18 +257,30 @@ def test_what_takes_a_restart_is_refused_in_clear_words(
 
 def test_change_that_needs_a_restart_is_reported_with_its_place(site: Site) -> None:
     site.plugin("echo", OK)
-    site.settings["api"] = {"listen": "127.0.0.1:9001"}
+    site.settings["service"]["node"] = "here"
     with site.running() as site_run:
-        site.settings["api"]["listen"] = "127.0.0.1:9002"
+        site.settings["service"]["node"] = "there"
         path = site.write()
         with pytest.raises(ConfigError) as caught:
             site_run.gateway.reload()
         (problem,) = caught.value.problems
         lines = path.read_text().splitlines()
         assert problem.line is not None
-        assert "listen" in lines[problem.line - 1]
-        assert (problem.file, problem.path) == (str(path), ("api", "listen"))
-        assert (problem.found, problem.allowed) == ("127.0.0.1:9002", "127.0.0.1:9001")
+        assert "there" in lines[problem.line - 1]
+        assert (problem.file, problem.path) == (str(path), ("service", "node"))
+        assert (problem.found, problem.allowed) == ("there", "here")
+
+
+def test_restart_is_not_advised_alone_if_the_gateway_would_not_start(site: Site) -> None:
+    site.plugin("echo", OK)
+    with site.running() as site_run:
+        endpoint = {"path": "/hook", "secret": "abcdefghijklmnop", "pipeline": "missing"}
+        site.settings["webhooks"] = {"listen": "127.0.0.1:9003", "endpoints": [endpoint]}
+        site.settings["service"]["node"] = "another"
+        problems = refused(site, site_run)
+    assert len(problems) == 2, problems
+    assert "an unknown pipeline" in problems[0]
+    assert "stop the gateway and start it again" in problems[1]
 
 
 def set_workers(site: Site, site_run: Running, count: int) -> None:
@@ -352,13 +363,13 @@ def test_slots_that_were_added_survive_the_loss_of_the_runner(site: Site) -> Non
 def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as site_run:
-        site.settings["state"] = {"url": "postgresql://me:pw@db/x", "dir": str(site.state)}
+        site.settings["state"] = {"url": "postgresql://me:hunter2@db/x", "dir": str(site.state)}
         site.write()
         with pytest.raises(ConfigError) as caught:
             site_run.gateway.reload()
         problem = next(p for p in caught.value.problems if p.path == ("state", "url"))
         assert (problem.found, problem.line is not None) == ("another database", True)
-        assert not any("pw" in str(problem) for problem in caught.value.problems)
+        assert not any("hunter2" in str(problem) for problem in caught.value.problems)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +396,7 @@ def test_changed_ledger_location_warns_that_nothing_is_moved_and_how_to_move_it(
 def test_a_setting_that_names_no_ledger_is_refused_without_a_word_of_it(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as site_run:
-        site.settings["api"] = {"listen": "127.0.0.1:9002"}
+        site.settings["service"]["node"] = "another"
         [problem] = refused(site, site_run)
         assert "ledger" not in problem
 
@@ -553,7 +564,7 @@ def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
             raise LedgerFull("the disk is full; nothing was written")
 
         patch = pytest.MonkeyPatch()
-        patch.setattr(startup, "end_jobs_of_removed_plugins", refused)
+        patch.setattr(removed_plugins, "end_jobs_of_removed_plugins", refused)
         site_run.gateway.reload()
         until(lambda: "job.succeeded" in {kind for kind, _ in site_run.list_notices()})
         assert site_run.run("fresh")["status"] == "succeeded"

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from ductile.clock import Clock
-from ductile.engine.dispatch import dispatcher, prefetch
+from ductile.engine.dispatch import prefetch
 from ductile.engine.dispatch.attempt import Attempt
-from ductile.engine.dispatch.prefetch import PrefetchQueue
+from ductile.engine.dispatch.prefetch import PrefetchQueue, RecentEnds
 from ductile.model import Cancellation, Launch, Settlement
 from tests.engine.dispatch.fakes import Backlog, backlog
 from tests.engine.site import Site
@@ -24,6 +24,7 @@ RUNNING, QUEUED, SUCCEEDED = "running", "queued", "succeeded"
 def no_attempt_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is; tests of expiry set a limit of their own."""
     monkeypatch.setattr(prefetch, "LONGEST_WAIT", float("inf"))
+    monkeypatch.setattr(prefetch, "SHORT_JOB", float("inf"))
 
 
 @pytest.fixture
@@ -88,6 +89,17 @@ def test_three_jobs_per_worker_are_prefetched_where_nodes_share_the_ledger(
     assert PrefetchQueue(8, lambda: True).demand(finished, waiting) == demand
 
 
+def test_jobs_that_end_one_by_one_count_for_a_moment() -> None:
+    ends = RecentEnds()
+    assert ends.seconds_until(4) == prefetch.LONGEST_NAP
+    assert [ends.add(at / 1000, 1) for at in (0, 2, 4, 6, 8, 11)] == [1, 2, 3, 4, 5, 5]
+    # Five in ten milliseconds.
+    assert ends.seconds_until(2) == pytest.approx(0.004)
+    assert ends.add(0.012, 20) == 25
+    assert ends.seconds_until(4) == prefetch.SHORTEST_NAP
+    assert ends.add(1.0, 1) == 1
+
+
 def test_two_jobs_that_end_together_cause_a_prefetch(pair: Backlog) -> None:
     pair.finish(*pair.slots)
     pair.until(*[SUCCEEDED] * 2, *[RUNNING] * 6)
@@ -122,6 +134,17 @@ def test_a_busy_slot_starts_a_buffered_job_by_itself(pair: Backlog) -> None:
     assert pair.slots[0].started.acquire(timeout=WAIT_LIMIT)
     until(lambda: pair.slots[0].starts > starts)
     pair.finish_everything()
+
+
+def test_nothing_is_buffered_behind_a_job_that_takes_longer(
+    pair: Backlog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "SHORT_JOB", -1.0)
+    pair.finish(*pair.slots)
+    pair.until(*[SUCCEEDED] * 2, *[RUNNING] * 6)
+    assert numbers(pair) == [[], []]
+    pair.finish_everything()
+    assert pair.statuses() == [SUCCEEDED] * 8
 
 
 def test_buffers_are_filled_evenly_and_in_order(pair: Backlog) -> None:
@@ -178,7 +201,7 @@ class NapClock:
         self.started, self.over = threading.Semaphore(0), threading.Semaphore(0)
 
     def wait(self, wake: threading.Event, timeout: float) -> bool:
-        assert timeout == dispatcher.NAP
+        assert prefetch.SHORTEST_NAP <= timeout <= prefetch.LONGEST_NAP
         self.started.release()
         assert self.over.acquire(timeout=WAIT_LIMIT)
         return wake.is_set()

@@ -31,6 +31,7 @@ LARGE = Outcome(
 def pair(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backlog]:
     """Two workers that run the first two of eight jobs, and prefetch without a limit of time."""
     monkeypatch.setattr(prefetch, "LONGEST_WAIT", float("inf"))
+    monkeypatch.setattr(prefetch, "SHORT_JOB", float("inf"))
     with backlog(site, slots=2, jobs=8) as under_test:
         yield under_test
 

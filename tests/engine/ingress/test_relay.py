@@ -13,7 +13,7 @@ from ductile.clock import to_text
 from ductile.core.delivery.relay import Peer, RelayedEvent, RelayRequest, sign_request
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
 from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
-from ductile.engine.observability.retention import RetentionCleaner
+from ductile.engine.scheduling.retention import RetentionCleaner
 from ductile.store.jobs import read
 from ductile.store.outbox.relays import Receipt
 from tests.conftest import FakeClock

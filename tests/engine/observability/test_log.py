@@ -212,7 +212,7 @@ def test_dropped_lines_of_a_batch_are_counted_individually(
 def test_unwritable_log_does_not_stop_the_work(
     site: Site, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
-    """The reader is gone or the disk is full; jobs run all the same."""
+    """The reader is gone or the disk is full; jobs run anyway."""
     site.settings["service"]["log_level"] = "debug"
     site.plugin("echo", OK)
     with site.running() as running:
@@ -420,9 +420,9 @@ def test_slow_reader_gets_the_number_of_dropped_lines(reader: PipeReader) -> Non
     kept = len(lines)
     assert 0 < kept < 2000
     assert [line["number"] for line in lines] == list(range(kept))
-    confessed, again = [json.loads(line) for line in reader.all().splitlines()]
-    assert confessed["message"] == f"{2000 - kept} log lines could not be written"
-    assert (confessed["level"], again["message"]) == ("warn", "again")
+    reported, again = [json.loads(line) for line in reader.all().splitlines()]
+    assert reported["message"] == f"{2000 - kept} log lines could not be written"
+    assert (reported["level"], again["message"]) == ("warn", "again")
 
 
 def test_truncated_line_does_not_damage_others(reader: PipeReader) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from ductile.engine.observability.liveness import Liveness
 from ductile.engine.observability.systemd import Notifier, Watchdog, report_ready
 from ductile.plugins.environment import plugin_environment
 from tests.engine.site import OK, Site, environment_of
+from tests.fork_server import CLI, ForkedProcess
 from tests.http.client import Client
 from tests.waiting import WAIT_LIMIT, until
 
@@ -80,22 +79,17 @@ def listener(site: Site) -> Iterator[ServiceManager]:
 
 
 @contextmanager
-def start_gateway(
-    site: Site, manager: ServiceManager, **environ: str
-) -> Iterator[subprocess.Popen[bytes]]:
+def start_gateway(site: Site, manager: ServiceManager, **environ: str) -> Iterator[ForkedProcess]:
     """`ductile system start` as a unit of the service manager."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ductile", "system", "start", "--config", str(site.write())],
-        env={**os.environ, **site.environ, "NOTIFY_SOCKET": manager.address, **environ},
-        stdout=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL,
-    )
+    env = {**os.environ, **site.environ, "NOTIFY_SOCKET": manager.address, **environ}
+    process = ForkedProcess(CLI, "system", "start", "--config", str(site.write()), env=env)
     try:
         yield process
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         process.wait(WAIT_LIMIT)
+        process.close()
 
 
 def test_ready_reloading_and_stopping_are_reported(site: Site, manager: ServiceManager) -> None:

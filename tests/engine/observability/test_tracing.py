@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from ductile.core.jobs.trace import TraceContext, span_of_attempt, span_of_job
 from ductile.engine.observability import tracing
 from ductile.engine.observability.trace_settings import find_flaw, read_tracing
 from ductile.engine.observability.tracing import SpanExporter
+from ductile.engine.outbox.policy import SendResult
+from ductile.errors import LedgerError
 from ductile.store.engines.api import StoredNotice
 from tests.collector import Collector, running_collector
 from tests.engine.site import PYTHON, Site
@@ -137,6 +140,54 @@ def test_jobs_run_while_the_collector_refuses_and_spans_are_counted(
     assert len(collector.spans) == 3
 
 
+def test_spans_that_the_collector_rejects_are_counted_as_dropped(
+    site: Site, collector: Collector
+) -> None:
+    site.environ |= collector.environ
+    site.plugin("echo", answer("1"))
+    with site.running() as running:
+        collector.body = b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too old"}}'
+        running.run("echo")
+        tracer = running.gateway.tracer
+        assert tracer is not None
+        until(lambda: tracer.dropped == 2)
+        assert tracer.exported == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "rejected"),
+    [
+        (b'{"partialSuccess": {"rejectedSpans": 4}}', 4),
+        (b'{"partialSuccess": {"rejectedSpans": "99"}}', 9),
+        (b'{"partialSuccess": {"rejectedSpans": -1}}', 0),
+        (b'{"partialSuccess": {"rejectedSpans": 1e999}}', 0),
+        (b'{"partialSuccess": {"rejectedSpans": "' + b"9" * 5000 + b'"}}', 0),
+        (b'{"partialSuccess": {"rejectedSpans": null}}', 0),
+        (b'{"partialSuccess": []}', 0),
+        (b"[]", 0),
+        (b"<html>", 0),
+        (b"", 0),
+    ],
+)
+def test_answers_of_collectors_that_are_not_as_they_should_be(body: bytes, rejected: int) -> None:
+    assert tracing._count_rejected(SendResult(200, body=body), 9) == rejected
+
+
+def test_spans_that_cannot_be_read_are_counted() -> None:
+    settings = read_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})
+    assert settings is not None
+
+    class Broken:
+        def read(self, _: object) -> None:
+            raise LedgerError("the ledger cannot be read")
+
+    exporter = SpanExporter(settings, "node", Broken(), send=None)  # type: ignore[arg-type]
+    exporter.observe([StoredNotice(1, "jobs", "job.succeeded", "{}", "2026-02-08T10:00:00Z", "j")])
+    with pytest.raises(LedgerError):
+        exporter.tick(datetime.now(UTC))
+    assert exporter.dropped == 1
+
+
 def test_stop_sends_what_is_queued(site: Site, collector: Collector) -> None:
     site.environ |= collector.environ
     site.plugin("echo", answer("1"))
@@ -185,6 +236,12 @@ class TestVariables:
     )
     def test_tracing_is_off(self, more: dict[str, str]) -> None:
         assert read_tracing({**self.BASE, **more}) is None
+
+    @pytest.mark.parametrize("timeout", ["nan", "inf", "-1", "1e9", "soon", ""])
+    def test_timeout_is_a_number_of_seconds_within_limits(self, timeout: str) -> None:
+        found = read_tracing({**self.BASE, "OTEL_EXPORTER_OTLP_TIMEOUT": timeout})
+        assert found is not None
+        assert 0.1 <= found.timeout <= 60
 
     def test_unsupported_protocol_is_reported(self) -> None:
         flaw = find_flaw({**self.BASE, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})

@@ -148,6 +148,28 @@ def test_relayed_event_runs_at_the_other_gateway(stack: ExitStack, lab: ApiHarne
     assert len({row["event_id"] for row in deliveries(sender)}) == 2
 
 
+def test_event_that_an_operator_sends_runs_at_the_other_gateway(
+    stack: ExitStack, lab: ApiHarness
+) -> None:
+    sender = open_home(stack, home(lab.address("api")[1]))
+    body = {"to": "lab", "event": "backup.ready", "payload": {"n": 1}, "baggage": {"trace": 7}}
+    answers = [
+        sender.ask("POST", "/relays", body, headers={"Idempotency-Key": "one"}) for _ in range(2)
+    ]
+    assert [(answer.status, answer.json["status"]) for answer in answers] == [(202, "pending")] * 2
+    assert answers[0].json == answers[1].json
+    until(lambda: [row["status"] for row in deliveries(sender)] == ["delivered"])
+    [job] = relayed(lab)
+    assert lab.ask("GET", f"/job/{job['job_id']}").json["payload"]["payload"] == {"n": 1}
+    until(lambda: tree(lab, job["job_id"])[0]["status"] == "succeeded")
+    context = lab.gateway.ledger.read(lambda tx: tx.one("context", id=job["job_id"]))
+    assert context is not None
+    assert json.loads(context[0])["trace"] == 7
+    entry, _ = sender.ask("GET", "/audit?action=relay.send").json["entries"]
+    assert entry["actor"] == "token:admin"
+    assert entry["details"] == {"to": "lab", "event": "backup.ready"}
+
+
 def test_event_that_no_receiver_accepts_fails_the_relay_job(stack: ExitStack) -> None:
     sender = open_home(stack, home(1, step=f"dedupe_key: {'k' * 1025}"))
     root = emit(sender)

@@ -13,7 +13,7 @@ import pytest
 
 from ductile.clock import SystemEntropy
 from ductile.engine.instance_lock import is_alive
-from ductile.engine.recovery import cluster, dead_nodes, lease
+from ductile.engine.recovery import dead_nodes, lease, node_heartbeat
 from ductile.errors import LedgerError, Refused
 from ductile.operations.cluster.force_cancel import force_cancel
 from ductile.store import nodes
@@ -59,7 +59,7 @@ def node(url: str, another: Callable[[], Site]) -> Make:
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second per answer, four until jobs end, eight until a node is fenced."""
     monkeypatch.setattr(pg_boot_lock, "ANSWER_TIMEOUT", 0.5)
-    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(node_heartbeat, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(lease, "TERMINATE_AFTER", 4.0)
     monkeypatch.setattr(lease, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(dead_nodes, "FENCE_AFTER", timedelta(seconds=8))
@@ -68,7 +68,7 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fence_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four seconds until a node is fenced; jobs end without a proof as late as otherwise."""
-    monkeypatch.setattr(cluster, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(node_heartbeat, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(dead_nodes, "FENCE_AFTER", timedelta(seconds=4))
 
 

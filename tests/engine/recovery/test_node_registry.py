@@ -17,7 +17,7 @@ from ductile.operations.cluster import reload_all as reloads
 from ductile.operations.cluster.nodes import change_drain, forget_node, report_nodes
 from ductile.operations.cluster.reload_all import reload_all
 from ductile.operations.jobs import cancel
-from tests.engine.recovery.test_cluster import why
+from tests.engine.recovery.test_takeover import why
 from tests.engine.site import OK, PYTHON, Site
 from tests.engine.test_pipelines import start, wait_for_end
 from tests.postgres import Server
@@ -189,7 +189,7 @@ def test_directory_that_is_not_shared_is_refused(node: Make, tmp_path: Path) -> 
             pass
 
 
-def test_config_check_says_that_workspaces_must_be_shared(node: Make, tmp_path: Path) -> None:
+def test_config_check_reports_that_workspaces_must_be_shared(node: Make, tmp_path: Path) -> None:
     site = node("a")
     use_workspaces(site, None)
     assert "set state.workspaces" in str(site.load().warnings)

@@ -26,6 +26,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
     },
 }
 DRY = {"dry_run": True}
+WITH_PIPELINE = f"{MCP_CONFIG}pipelines: [{{name: asked, on: x, steps: [{{uses: echo}}]}}]\n"
 CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("GET", "/system/overview", "overview", {}),
     ("GET", "/skills", "find", {}),
@@ -84,6 +85,11 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("GET", "/config/check", "config", {"action": "check"}),
     ("GET", "/config/view", "config", {"action": "view"}),
     ("POST", "/system/reload", "config", {"action": "reload", **DRY}),
+    ("GET", "/config/plan", "config", {"action": "plan"}),
+    ("GET", "/config/history", "config", {"action": "history"}),
+    ("GET", "/config/watch", "config", {"action": "watch", "plan": "none"}),
+    ("POST", "/config/apply", "config", {"action": "apply", **DRY}),
+    ("POST", "/config/revert", "config", {"action": "revert", **DRY}),
     (
         "POST",
         "/config/set",
@@ -92,6 +98,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
     ),
     ("POST", "/plugins", "plugin", {"action": "scaffold", "name": "fresh", **DRY}),
     ("GET", "/plugins/{plugin}/validate", "plugin", {"action": "validate", "name": "echo"}),
+    ("POST", "/plugins/{plugin}/compare", "plugin", {"action": "compare", "name": "echo"}),
 ]
 """A call of a tool for each route that decides whether the call is allowed."""
 PARAMETERS = {"plugin": "echo", "command": "poll", "name": "x", "schedule": "x", "delivery_id": "7"}
@@ -99,7 +106,7 @@ PARAMETERS = {"plugin": "echo", "command": "poll", "name": "x", "schedule": "x",
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[ApiHarness]:
-    with running_api(MCP_CONFIG, working=False) as api:
+    with running_api(WITH_PIPELINE, working=False) as api:
         yield api
 
 
@@ -219,3 +226,37 @@ def test_lease_is_charged_for_runs_of_tools(api: ApiHarness) -> None:
         assert refused.value.code == "budget_spent"
     entries = agent.call("audit", token="mcp-lease")["entries"]
     assert [row["action"] for row in entries] == ["plugin.run"]
+
+
+def test_plan_is_applied_and_taken_back(api: ApiHarness) -> None:
+    agent, file = agent_of(api), api.root / "config.yaml"
+    before = file.read_bytes()
+    file.write_text(WITH_PIPELINE + "plugins: {echo: {parallelism: 2}}\n")
+    try:
+        planned = agent.call("config", action="plan")
+        for given in ({}, {"plan": "another"}):
+            with pytest.raises(ToolError) as refused:
+                agent.call("config", action="apply", **given)
+            assert refused.value.code == ("plan_changed" if given else "plan_needed")
+        assert agent.call("config", action="apply", plan=planned["id"])["done"] is True
+        watched = agent.call("config", action="watch", plan=planned["id"])
+        assert [row["name"] for row in watched["subjects"]] == ["echo"]
+        back = agent.call("config", action="revert", **DRY)
+        assert (back["done"], file.read_bytes() == before) == (False, False)
+        done = agent.call("config", action="revert", plan=back["plan"]["id"])
+        assert (done["done"], done["snapshot_id"]) == (True, back["returns_to"])
+        [newest, older] = agent.call("config", action="history")["snapshots"]
+        assert (newest["in_force"], older["in_force"]) == (True, False)
+    finally:
+        assert file.read_bytes() == before
+
+
+def test_start_is_reported_to_a_token_that_may_not_read_its_end(
+    api: ApiHarness, tokens: dict[str, str]
+) -> None:
+    """As a refusal, the caller would start it again."""
+    agent = agent_of(api, tokens["plugin-rw"])
+    for given in ({"plugin": "echo", "command": "poll"}, {"pipeline": "asked"}):
+        started = agent.call("run", wait_s=1, **given)
+        assert (started["done"], "jobs:ro" in started["note"]) == (False, True)
+        assert api.ask("GET", f"/job/{started['job_id']}").status == 200

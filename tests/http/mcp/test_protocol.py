@@ -14,10 +14,14 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from ductile.cli import main
+from ductile.cli.client import GatewayClient
+from ductile.cli.commands.mcp import SocketRequests
 from ductile.config import load
 from ductile.errors import ConfigError
+from ductile.http.mcp.server import ProtocolHandlers
 from tests.http.harness import ADMIN, ApiHarness, running_api, write
 from tests.http.mcp.agent import MCP_CONFIG
 
@@ -68,6 +72,17 @@ def test_official_client_over_stdio(api: ApiHarness, era: str) -> None:
             return await work(client)
 
     assert anyio.run(use)["status"] == "succeeded"
+
+
+def test_dry_run_names_the_gateway(api: ApiHarness, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--config", str(api.root), "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"would use {api.gateway.socket_path}\n"
+
+
+def test_list_of_tools_says_that_the_gateway_is_stopped(tmp_path: Path) -> None:
+    handlers = ProtocolHandlers(SocketRequests(GatewayClient(tmp_path / "ductile.sock")))
+    with pytest.raises(MCPError, match="no gateway responds at"):
+        anyio.run(handlers.list_tools, None, None)
 
 
 def test_gateway_without_mcp_does_not_import_the_sdk() -> None:

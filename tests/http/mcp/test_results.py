@@ -102,6 +102,19 @@ def test_title_and_comment_of_an_approval_are_marked(agent: Agent) -> None:
     assert [text for each in seen for text in trusted_texts(each) if CANARY in text] == []
 
 
+def test_failures_of_one_command_do_not_hide_those_of_another(agent: Agent) -> None:
+    for command in ("peek", *["poll"] * 9):
+        agent.call("run", plugin="hostile", command=command, wait_s=25)
+    rows = agent.call("overview")["failures"]
+    counts = {row["command"]: row["failures"] for row in rows if row["plugin"] == "hostile"}
+    assert (counts["peek"], counts["poll"] >= 9) == (1, True)
+
+
+def test_refusal_names_the_argument_of_the_tool(agent: Agent) -> None:
+    with pytest.raises(ToolError, match="cursor must be"):
+        agent.call("jobs", cursor="-1")
+
+
 def test_run_is_done_only_when_it_has_ended(agent: Agent) -> None:
     done = agent.call("run", plugin="echo", command="poll", wait_s=25)
     assert (done["status"], done["done"]) == ("succeeded", True)
@@ -124,13 +137,13 @@ def test_run_is_done_only_when_it_has_ended(agent: Agent) -> None:
 def test_cursors_lead_through_all_jobs_and_the_whole_log(agent: Agent) -> None:
     made = {agent.call("run", plugin="echo", command="peek")["job_id"] for _ in range(60)}
     seen: list[str] = []
-    page = agent.call("jobs", command="peek", limit=50)
+    page = agent.call("jobs", plugin="echo", command="peek", limit=50)
     assert len(page["jobs"]) < 50
     while True:
         seen += [row["job_id"] for row in page["jobs"]]
         if "cursor" not in page:
             break
-        page = agent.call("jobs", command="peek", limit=50, cursor=page["cursor"])
+        page = agent.call("jobs", plugin="echo", command="peek", limit=50, cursor=page["cursor"])
     assert len(seen) == len(set(seen))
     assert set(seen) == made
     job_id = agent.call("run", plugin="loud", command="poll", wait_s=25)["job_id"]
@@ -171,6 +184,8 @@ def test_action_on_many_needs_the_count_of_its_preview(agent: Agent) -> None:
         ("job", {}, "usage", None),
         ("job", {"job_id": 7}, "usage", None),
         ("job", {"job_id": "../tokens"}, "usage", None),
+        ("job", {"job_id": "x", "wait_s": float("nan")}, "usage", None),
+        ("job", {"job_id": "x", "wait_s": 10**400}, "usage", None),
         ("job", {"job_id": "nobody"}, "not_found", None),
         ("job", {"job_id": "x", "part": "log", "cursor": "²"}, "not_found", None),
         ("find", {"cursor": "²"}, "usage", None),

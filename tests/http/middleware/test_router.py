@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from starlette.requests import ClientDisconnect, Request
@@ -50,7 +51,14 @@ def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, st
     context: Any = SimpleNamespace(services=gateway)
     router.state.app_context = context
     router.state.access = AccessControl(context, local=True)
-    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "headers": [],
+        "query_string": b"",
+    }
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -81,6 +89,9 @@ def ask(method: str, path: str, handler: Handler | None = None) -> tuple[int, st
         ("GET", "/job/1", "/job/{job_id} job_id=1"),
         ("GET", "/job/1/tree", "/job/{id}/tree id=1"),
         ("GET", "/job/tree", "/job/{job_id} job_id=tree"),
+        ("GET", "/job/a%2Fb%C3%A9", "/job/{job_id} job_id=a/b\u00e9"),
+        ("GET", "/job/a%2ftree", "/job/{job_id} job_id=a/tree"),
+        ("GET", "/job/a%2Fb/tree", "/job/{id}/tree id=a/b"),
     ],
 )
 def test_path_finds_its_handler_and_parameters(method: str, path: str, said: str) -> None:

@@ -14,7 +14,7 @@ from ductile.http.endpoint import Endpoint
 from ductile.http.openapi.document import PATH_PARAMETERS, describe_routes, summarize
 from ductile.http.openapi.schema import response_models
 from ductile.http.requests import request_model
-from ductile.http.route_table import ENDPOINTS
+from ductile.http.route_table import ENDPOINTS, PAGES
 from tests.http.harness import CONFIG, ApiHarness, running_api
 
 DOCUMENT = describe_routes(ENDPOINTS)
@@ -49,6 +49,11 @@ def test_document_of_a_plugin_is_valid_and_has_its_input_schema(api: ApiHarness)
 
 def test_gateway_serves_the_document(api: ApiHarness) -> None:
     assert api.ask("GET", "/openapi.json").json == DOCUMENT
+
+
+def test_every_page_has_a_handler() -> None:
+    """A row names its handler, which is imported by the first request."""
+    assert all(callable(page.handler) for page in PAGES)
 
 
 def test_every_handler_describes_its_route() -> None:
@@ -116,6 +121,7 @@ def test_only_the_documented_routes_read_an_idempotency_key(api: ApiHarness) -> 
     bodies = {
         "/jobs/retry": '{"filter": {"plugin": "none"}}',
         "/gateway/deliveries": '{"webhook_id": 1, "payload": {}}',
+        "/relays": '{"to": "none", "event": "x.y"}',
     }
     for endpoint in ENDPOINTS:
         path = endpoint.path

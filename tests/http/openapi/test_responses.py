@@ -45,6 +45,8 @@ pipelines:
 MORE += """\
 alerts:
   - {name: failures, on: job.dead, to: echo, wait: 0s}
+instances:
+  - {name: other, base_url: "http://127.0.0.1:1", ingress_path: /x, secret: 0123456789ab}
 """
 DRY_RUN = {"dry_run": True}
 NOT_HERE = {("GET", "/events", 200), ("GET", "/healthz", 503)}
@@ -130,6 +132,8 @@ def use_pipelines_and_schedules(api: ApiHarness) -> None:
     for path in ("/plugins/echo", "/pipelines/sync", "/system"):
         act(api, f"{path}/pause", {"reason": "upgrade", "duration": "1h"})
     get(api, "/pauses")
+    # A message of an alert may still run: it could write the state.
+    until(lambda: not api.ask("GET", "/jobs?plugin=echo&status=running").json["jobs"])
     act(api, "/plugins/echo/state", {"key": "a", "value": 1})
     for path in ("/plugins/echo", "/pipelines/sync", "/system"):
         act(api, f"{path}/resume")
@@ -166,12 +170,21 @@ def use_authoring(api: ApiHarness) -> None:
     get(api, "/config/plan")
     newest = get(api, "/config/history").json["snapshots"][0]["id"]
     get(api, f"/config/diff?from={newest}&to={newest}")
+    for path, body in (("/config/apply", {}), ("/config/revert", {"snapshot": newest})):
+        planned = api.ask("POST", path, {**body, **DRY_RUN}).json
+        plan = planned["plan"]["id"]
+        assert api.ask("POST", path, {**body, "plan": plan}).status == 200
+    get(api, f"/config/watch?plan={plan}")
     get(api, "/plugins/echo/validate")
     setting = {"path": "service.name", "value": "renamed", **DRY_RUN}
     assert api.ask("POST", "/config/set", setting).status == 200
     assert api.ask("POST", "/plugins", {"name": "fresh", **DRY_RUN}).status == 200
     assert api.ask("POST", "/plugins", {"name": "fresh", "language": "sh"}).status == 201
     assert api.ask("POST", "/plugins/echo/test/poll", {}).status == 200
+    assert api.ask("POST", "/plugins/echo/compare", {"limit": 1}).status == 200
+    [row] = get(api, "/jobs?plugin=echo&status=succeeded&command=poll&limit=1").json["jobs"]
+    get(api, f"/job/{row['job_id']}/bundle")
+    get(api, "/pipelines/sync/compare")
 
 
 def use_system(api: ApiHarness) -> None:
@@ -217,6 +230,7 @@ def use_relays(api: ApiHarness) -> None:
 
     api.gateway.ledger.write(lambda tx: add_dead_relays(tx, "r1", "r2"))
     assert len(get(api, "/relays").json["relays"]) == 2
+    act(api, "/relays", {"to": "other", "event": "x.y", "payload": {"a": 1}})
     act(api, "/relay/r1/retry")
     act(api, "/relays/retry")
     api.gateway.ledger.write(lambda tx: add_dead_relays(tx, "r3", "r4"))

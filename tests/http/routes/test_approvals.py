@@ -81,6 +81,18 @@ def shown(api: ApiHarness, approval_id: str) -> dict[str, Any]:
     return dict(api.ask("GET", f"/approvals/{approval_id}").json)
 
 
+def test_runs_name_what_they_wait_for(api: ApiHarness) -> None:
+    row = start(api)
+    [listed] = api.ask("GET", "/pipeline-runs?pipeline=pay").json["runs"]
+    assert listed["status"] == "running"
+    assert listed["reason"].startswith("it waits for the approval 'Pay <b>5</b>?' since ")
+    run = f"/pipeline-runs/{row['instance_id']}"
+    assert api.ask("GET", run).json["reason"] == listed["reason"]
+    api.ask("POST", f"/approvals/{row['id']}/approve", {})
+    assert until(lambda: api.ask("GET", run).json["status"] == "succeeded")
+    assert api.ask("GET", run).json["reason"] is None
+
+
 def test_only_the_scope_for_approvals_decides(api: ApiHarness) -> None:
     row = start(api)
     for token, allowed in ((OPERATOR, False), (VIEWER, True), (APPROVER, True), (ADMIN, True)):

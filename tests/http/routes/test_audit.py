@@ -12,6 +12,9 @@ import pytest
 from ductile.engine.control import ControlRequest
 from ductile.engine.ingress.login_limiter import MAX_FAILURES
 from ductile.errors import LedgerFull
+from ductile.http.middleware.audit import HIDDEN
+from ductile.http.models.fields import AnyJson, Payload, PresentJson
+from ductile.http.requests import request_model
 from ductile.http.route_table import ENDPOINTS
 from ductile.store.access import audit
 from tests.http.client import Client
@@ -91,6 +94,19 @@ def test_secrets_are_not_recorded(api: ApiHarness) -> None:
     assert newest["action"] == "webhook.create"
     assert newest["details"]["source_identifier"] == "a"
     assert secret not in str(newest)
+
+
+def test_data_of_a_caller_is_not_recorded() -> None:
+    """Payloads, headers and values may hold anything, and an entry cannot be changed."""
+    for endpoint in ENDPOINTS:
+        if endpoint.audit is not None and endpoint.body is not None:
+            for name, field in request_model(endpoint.body).model_fields.items():
+                is_free = any(
+                    isinstance(kind, Payload | PresentJson)
+                    or (isinstance(kind, AnyJson) and kind.schema.get("type") in (None, "object"))
+                    for kind in field.metadata
+                )
+                assert not is_free or name in HIDDEN, (endpoint.path, name)
 
 
 def test_credential_in_a_target_is_not_recorded(api: ApiHarness) -> None:

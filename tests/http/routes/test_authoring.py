@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.http.harness import CONFIG, ECHO, MANIFEST, plugin, running_api
+from tests.http.harness import CONFIG, ECHO, MANIFEST, READER, plugin, running_api
 from tests.waiting import until
 
 
@@ -47,6 +47,37 @@ def test_plan_lists_changes_and_accepts_a_directory_on_the_local_socket_only() -
         assert (refused.status, refused.slug) == (409, "refused")
 
 
+def test_configuration_is_applied_as_planned_and_returns() -> None:
+    with running_api(CONFIG + "plugins: {echo: {config: {}}}\n", working=False) as api:
+        file = api.root / "config.yaml"
+        before = file.read_bytes()
+        file.write_text(CONFIG + "plugins: {echo: {parallelism: 2}}\n")
+        plan = api.ask("GET", "/config/plan").json["id"]
+        assert api.ask("POST", "/config/apply", {}).status == 400
+        for token, path in ((READER, "/config/apply"), (READER, "/config/revert")):
+            assert api.ask("POST", path, {"plan": plan}, token=token).status == 403
+        changed = api.ask("POST", "/config/apply", {"plan": "another"})
+        assert (changed.status, changed.slug) == (409, "plan_changed")
+        applied = api.ask("POST", "/config/apply", {"plan": plan}).json
+        assert api.ask("GET", f"/config/watch?plan={plan}&window=1m").json["risen"] is False
+        assert api.ask("GET", f"/config/watch?plan={plan}&window=25h").status == 400
+        assert api.ask("GET", "/config/watch?plan=another").status == 404
+        for body in ({"directory": "/tmp"}, {"lock": True}):
+            assert api.ask("POST", "/config/apply", {**body, "plan": plan}).status == 409
+        planned = api.ask("POST", "/config/revert", {"dry_run": True}).json
+        assert planned["returns_to"] == applied["previous_snapshot_id"]
+        assert file.read_bytes() != before
+        back = {"plan": planned["plan"]["id"]}
+        assert api.ask("POST", "/config/revert", back).json["files"] == planned["files"]
+        assert file.read_bytes() == before
+        entries = api.ask("GET", "/audit").json["entries"]
+        assert [(row["action"], row["actor"]) for row in entries] == [
+            ("config.revert", "token:admin"),
+            ("config.apply", "token:admin"),
+        ]
+        assert entries[0]["details"]["files"] == [str(file)]
+
+
 def test_sealed_file_is_not_changed() -> None:
     with running_api(working=False, seal=True) as api:
         before = (api.root / "config.yaml").read_bytes()
@@ -64,6 +95,11 @@ def test_plugin_is_created_validated_and_tested_before_it_is_loaded() -> None:
         assert api.ask("GET", "/plugins/fresh/validate").json["ok"] is True
         tried = api.ask("POST", "/plugins/fresh/test/poll", {})
         assert (tried.status, tried.json["status"]) == (200, "succeeded")
+        request = {"name": "repo", "provider": "github", "headers": {"X-GitHub-Event": "push"}}
+        tried = api.ask("POST", "/plugins/fresh/test/handle", {"webhook": request})
+        assert tried.json["request"]["context"]["webhook"] == {"name": "repo", "event": "push"}
+        both = {"webhook": request, "payload": {"a": 1}}
+        assert api.ask("POST", "/plugins/fresh/test/handle", both).status == 400
         assert api.ask("GET", "/jobs").json["jobs"] == []
         missing = api.ask("GET", "/plugins/fres/validate")
         assert (missing.status, "did you mean 'fresh'" in missing.json["error"]) == (404, True)

@@ -1,4 +1,4 @@
-"""Debounce in a running gateway: a webhook, a pipeline, and what `job why` says."""
+"""Debounce and limits of runs in a running gateway, and what `job why` says."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ webhooks:
     - {{path: /hook/slow, pipeline: slow, secret: {SECRET}}}
 pipelines:
   - {{name: slow, on: changed, debounce: {{wait: 1h}}, steps: [{{uses: echo}}]}}
+  - name: queued
+    on: queued.now
+    concurrency: {{key: "{{payload.account}}"}}
+    steps: [{{id: ask, wait: {{approval: "go on?"}}}}, {{uses: echo}}]
+  - name: skipped
+    on: skipped.now
+    concurrency: {{on_full: skip}}
+    steps: [{{id: ask, wait: {{approval: "go on?"}}}}]
 """
 
 
@@ -55,7 +63,7 @@ def test_last_delivery_of_each_key_starts_a_job(api: ApiHarness) -> None:
     until(lambda: status(api, last) == status(api, other) == "succeeded")
 
 
-def test_waiting_run_says_until_when(api: ApiHarness) -> None:
+def test_waiting_run_shows_until_when(api: ApiHarness) -> None:
     first = send(api, "/hook/slow", push=1)
     second = send(api, "/hook/slow", push=2)
     job = api.ask("GET", f"/job/{second}").json
@@ -85,3 +93,31 @@ def test_start_by_name_is_not_debounced(api: ApiHarness) -> None:
     answer = api.ask("POST", "/pipeline/slow", b'{"payload": {}}')
     assert answer.status == 202
     until(lambda: status(api, answer.json["job_id"]) == "succeeded")
+
+
+def start(api: ApiHarness, name: str) -> dict[str, object]:
+    body = b'{"payload": {"account": "a"}}'
+    answer = api.ask("POST", f"/pipeline/{name}", body=body)
+    assert answer.status == 202
+    return dict(answer.json)
+
+
+def test_run_over_the_limit_names_the_run_that_it_waits_for(api: ApiHarness) -> None:
+    first, second = start(api, "queued"), start(api, "queued")
+    reason = "pipeline queued has 1 of 1 runs with the key 'a' (concurrency)"
+    waiting = f"It is queued: {reason}: {first['instance_id']}."
+    assert waiting in why(api, str(second["job_id"]))
+    run = api.ask("GET", f"/pipeline-runs/{second['instance_id']}").json
+    assert run["reason"].startswith(reason)
+    assert run["steps"][0]["reason"] == run["reason"]
+    assert api.ask("POST", f"/job/{second['job_id']}/retry").status == 409
+    until(lambda: "approval" in why(api, str(first["job_id"])))
+    assert api.ask("POST", f"/job/{first['job_id']}/cancel").status in (200, 202)
+    until(lambda: "approval" in why(api, str(second["job_id"])))
+
+
+def test_skipped_start_is_answered_with_the_reason(api: ApiHarness) -> None:
+    first, second = start(api, "skipped"), start(api, "skipped")
+    assert (first["status"], second["status"]) == ("queued", "skipped")
+    assert str(first["instance_id"]) in str(second["reason"])
+    assert status(api, str(second["job_id"])) == "skipped"

@@ -20,7 +20,7 @@ Serve = Callable[[], Served]
 
 @pytest.fixture(autouse=True)
 def fresh_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each request make its own rehearsal, and the loop tick often."""
+    """Have each request make its own probe, and the loop tick often."""
     monkeypatch.setattr(health, "PROBE_MAX_AGE", 0.0)
     monkeypatch.setattr(health, "TICK_SECONDS", 0.05)
     monkeypatch.setattr(health.HealthMonitor.check, "__kwdefaults__", {"probe_max_age": 0.0})
@@ -78,7 +78,7 @@ def test_full_disk_makes_the_gateway_unhealthy_until_there_is_space(
     assert served.post("/plugin/echo/poll").status == 507
     answer = served.get("/healthz")
     assert (answer.status, answer.json["code"]) == (503, "ledger_full")
-    assert failing(served)["commit"]["critical"] is True
+    assert until(lambda: failing(served).get("commit"))["critical"] is True
     disk.failing = ""
     until(lambda: served.get("/healthz").status == 200)
 

@@ -12,6 +12,7 @@ from ductile.engine.observability import counters
 from tests.http.harness import CONFIG, ECHO, ApiHarness, running_api
 from tests.http.routes.test_webhooks import sign
 from tests.http.subscriber import subscribed
+from tests.waiting import until
 
 SECRET = "a-hook-secret-0123456789"
 MORE = f"""\
@@ -126,7 +127,8 @@ def test_subscribers_are_counted(api: ApiHarness) -> None:
 
 def test_queue_slots_and_ledger_are_measured(api: ApiHarness) -> None:
     run(api)
-    assert value(api, "ductile_runner_slots", state="free") == 2
+    # A slot is free a moment after its job has ended.
+    until(lambda: value(api, "ductile_runner_slots", state="free") == 2)
     assert value(api, "ductile_runner_slots", state="busy") == 0
     assert value(api, "ductile_runner_events_total", event="runner.started") == 1
     commits = value(api, "ductile_store_commits_total")

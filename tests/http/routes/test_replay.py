@@ -121,7 +121,7 @@ def test_replay_with_a_payload_needs_the_scope_of_the_command() -> None:
         for body in ({"payload": {"n": 2}}, {"payload": 0}, {"payload": {}, "dry_run": True}):
             answer = api.ask("POST", path, body, token="jobs-token-0123456789")
             assert (answer.status, answer.json["code"]) == (403, "forbidden"), body
-            assert answer.json["scope"] == "plugin:rw"
+            assert answer.json["scope"] == "echo:rw"
             answer = api.ask("POST", path, body, token="both-token-0123456789")
             assert answer.status in (200, 202)
         assert api.ask("POST", path, {}, token="jobs-token-0123456789").status == 202

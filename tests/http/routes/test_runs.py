@@ -33,7 +33,11 @@ pipelines:
           - {id: left, steps: [{id: l, uses: echo}]}
           - {id: right, steps: [{id: r, uses: stubborn}]}
       - {id: joined, uses: hang}
+  - name: asked
+    on: asked.go
+    steps: [{id: only, uses: echo, if: {path: payload.n, op: gte, value: 5}}]
   - {name: slow, on: slow.go, steps: [{id: wait, uses: hang}, {id: after, uses: echo}]}
+  - {name: idle, on: idle.go, steps: [{id: only, uses: echo}]}
   - {name: mending, on: mending.go, steps: [{id: try, uses: flaky}, {id: then, uses: echo}]}
 """
 BAD = '#!/bin/sh\necho \'no luck today\' >&2\necho \'{"status":"error","error":"no luck"}\'\n'
@@ -104,6 +108,30 @@ def test_failed_run_names_the_step_its_error_and_what_did_not_run(api: ApiHarnes
     assert run["steps"][0]["log_tail"] == "no luck today\n"
     assert "no luck" in run["steps"][0]["reason"]
     assert "no luck" in run["reason"]
+
+
+def test_list_of_pipelines_has_the_last_run_of_each(api: ApiHarness) -> None:
+    ended(api, start(api, "broken"))
+    run = ended(api, start(api, "broken"))
+    rows = api.ask("GET", "/pipelines").json["pipelines"]
+    last = {row["name"]: row["last_run"] for row in rows}
+    names = ("instance_id", "status", "started_at", "ended_at")
+    assert last["broken"] == {name: run[name] for name in names}
+    assert last["idle"] is None
+    scopes = ["events:ro"]
+    token = api.ask("POST", "/tokens", {"name": "events", "scopes": scopes}).json["token"]
+    [row, *_] = api.ask("GET", "/pipelines", token=token).json["pipelines"]
+    assert "last_run" not in row
+
+
+def test_step_with_a_false_condition_names_the_values_and_the_line(api: ApiHarness) -> None:
+    status, reason = steps(ended(api, start(api, "asked", {"n": "7"})))["only"]
+    assert status == "not_run"
+    assert str(reason).startswith("The `if` payload.n gte 5 of step only is false")
+    assert 'payload.n: "7" is text, 5 is a number' in str(reason)
+    config = (api.root / "config.yaml").read_text().splitlines()
+    line = 1 + next(n for n, text in enumerate(config) if "id: only" in text)
+    assert f"config.yaml:{line})" in str(reason)
 
 
 def test_join_that_did_not_run_names_the_branch(api: ApiHarness) -> None:

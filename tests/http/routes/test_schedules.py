@@ -24,7 +24,9 @@ state: {path: ./data/state.db}
 plugin_roots: [./plugins]
 plugins:
   hello:
-    schedules: [{cron: "0 * * * *", jitter: 10m}, {id: once, after: 1h}]
+    schedules:
+      - {cron: "0 * * * *", jitter: 10m}
+      - {id: once, after: 1h, payload: {size: 2, password: hunter2}}
 """
 
 
@@ -50,6 +52,14 @@ def test_invalid_requests_are_refused(client: InProcessClient) -> None:
         assert refused(client, path) == "not_found"
         assert refused(client, path, name="hello/nope") == "not_found"
     assert refused(client, "/system/breaker/nope") == "not_found"
+
+
+def test_payloads_are_listed_without_secrets(client: InProcessClient) -> None:
+    rows = client.get("/scheduler/jobs")["schedules"]
+    assert {row["schedule"]: row["payload"] for row in rows} == {
+        "default": {},
+        "once": {"size": 2, "password": "[REDACTED]"},
+    }
 
 
 def test_first_fires_of_a_gateway_that_starts_now(client: InProcessClient) -> None:

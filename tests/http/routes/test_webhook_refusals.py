@@ -86,6 +86,15 @@ def test_equal_refusals_are_logged_once_per_interval_with_their_number(
         "the signature does not match",
         "missing header x-hub-signature-256",
     ]
+    post(api, "/hook/unknown", b"{}")
+    post(api, "/hook/plain", b"{}", Host="elsewhere.example")
+    status = api.ask("GET", "/system/status?health=last").json["refused_webhooks"]
+    assert {(row["endpoint"], row["reason"]): row["requests"] for row in status} == {
+        ("/hook/plain", "the signature does not match"): 5,
+        ("/hook/plain", "missing header x-hub-signature-256"): 1,
+        ("/hook/plain", "the Host is not in webhooks.allowed_hosts"): 1,
+        (None, "no endpoint has this path"): 1,
+    }
     monkeypatch.setattr(webhooks, "LOG_INTERVAL", 0.0)
     post(api, "/hook/plain", b"{}", X_Hub_Signature_256=FORGED)
     (line,) = refusals(capsys)

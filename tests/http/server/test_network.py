@@ -7,14 +7,16 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ductile.engine.ingress.rejection_limiter import MAX_PER_MINUTE
 from ductile.errors import Refused
-from ductile.http.server import connection
-from ductile.http.server.connection_limit import ConnectionState
-from ductile.http.server.listeners import bind_tcp
+from ductile.http.server import connection, listeners
+from ductile.http.server.connection_limit import ConnectionLimiter, ConnectionState
+from ductile.http.server.listeners import HttpServer, Listener, bind_local, bind_tcp
 from tests.http.harness import ADMIN, CONFIG, ApiHarness, read_all, running_api
 from tests.http.subscriber import subscribed
 from tests.waiting import WAIT_LIMIT, until
@@ -32,6 +34,7 @@ def api() -> Iterator[ApiHarness]:
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_TIMEOUT", 0.05)
     monkeypatch.setattr(connection, "BODY_TIMEOUT", 0.05)
+    monkeypatch.setattr(listeners, "TICK", 0.05)
 
 
 def exchange(api: ApiHarness, *parts: str | bytes, listener: str = "api") -> bytes:
@@ -150,7 +153,7 @@ def test_endless_framing_closes_the_connection(api: ApiHarness, begin: str, more
 def test_too_much_framing_returns_413(api: ApiHarness) -> None:
     with api.connect() as raw:
         raw.sendall(CHUNKED.encode())
-        until(lambda: any(guest.state is ConnectionState.AWAITING_BODY for guest in api.limiter()))
+        until(lambda: any(each.state is ConnectionState.AWAITING_BODY for each in api.limiter()))
         raw.sendall(b"2;" + b"x" * connection.MAX_FRAMING_BYTES)
         answer = read_all(raw)
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -387,3 +390,29 @@ def test_address_in_use_is_refused() -> None:
         pytest.raises(Refused, match="cannot listen on"),
     ):
         bind_tcp(taken.getsockname())
+
+
+def test_stop_does_not_wait_for_the_next_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "TICK", 3600.0)
+    stopped = threading.Event()
+    limiter = ConnectionLimiter()
+    listener = Listener("local", refuse_requests, bind_local(tmp_path / "s"), limiter)
+    server = HttpServer([listener], on_stop=stopped.set)
+    server.start()
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(WAIT_LIMIT)
+        raw.connect(str(tmp_path / "s"))
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"\r\ndate: " in raw.recv(1000)
+    stopping = threading.Thread(target=server.stop, daemon=True)
+    stopping.start()
+    stopping.join(WAIT_LIMIT)
+    assert not stopping.is_alive()
+    assert stopped.is_set()
+
+
+async def refuse_requests(_scope: Any, _receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b""})

@@ -43,7 +43,7 @@ OVERRIDDEN = [
     )
 ] + [
     (_Server, uvicorn.Server, name)
-    for name in ("capture_signals", "startup", "shutdown", "on_tick")
+    for name in ("capture_signals", "startup", "shutdown", "main_loop", "on_tick")
 ]
 READ = {
     HttpToolsProtocol: (

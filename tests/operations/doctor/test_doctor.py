@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,12 +19,14 @@ import click
 import pytest
 
 import ductile
-from ductile.cli.main import root
+from ductile.cli.main import main, root
 from ductile.engine.instance_lock import InstanceLock, LockHolder
 from ductile.errors import LedgerError
 from ductile.model import NewJob, SubmittedBy
 from ductile.operations import doctor
 from ductile.operations.doctor import DoctorContext, Finding, config, context, files, work
+from ductile.runner.sandbox import restrict
+from ductile.runner.sandbox.policy import Support
 from ductile.store.jobs import claim
 from ductile.store.jobs import enqueue as store
 from ductile.store.jobs.claim import ClaimPolicy
@@ -46,7 +49,7 @@ def test_with_a_gateway_that_is_well_nothing_is_wrong(place: Site) -> None:
         assert examine(place, **asking) == []
 
 
-def test_without_one_that_is_all_there_is_to_say(place: Site) -> None:
+def test_without_a_gateway_only_that_is_reported(place: Site) -> None:
     with place.opened():
         pass
     [finding] = examine(place)
@@ -99,7 +102,7 @@ def test_a_configuration_that_does_not_load_does_not_hide_the_ledger(place: Site
     assert find_one(found, "is accessible to every user").topic == "files"
 
 
-def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_configuration(tmp_path: Path) -> None:
     subject = DoctorContext(None, {"HOME": str(tmp_path)}, datetime.now(UTC))
     assert find_one(doctor.examine(subject), "there is no config.yaml").severity is ERROR
 
@@ -107,6 +110,25 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
 def test_pipelines_that_cannot_run(place: Site) -> None:
     place.settings["routes"] = [{"from": "echo", "event_type": "x", "to": "nobody"}]
     assert find_one(examine(place), "nobody").severity is ERROR
+
+
+def test_command_of_a_misspelt_value_corrects_it(place: Site) -> None:
+    place.settings["pipelines"] = [{"name": "p", "on": "x", "steps": [{"uses": "ecko"}]}]
+    finding = find_one(examine(place), "ecko")
+    words = shlex.split(str(finding.run))
+    assert words[1:5] == ["config", "set", "pipelines[0].steps[0].uses", "echo"]
+    assert main(words[1:]) == 0
+    assert '"uses": "echo"' in (place.folder / "config.yaml").read_text()
+
+
+def test_misspelt_key_and_one_of_several_errors_have_no_command(place: Site) -> None:
+    place.settings["service"]["max_wrokers"] = 2
+    assert str(find_one(examine(place), "max_wrokers").run).startswith("ductile config check")
+    place.settings["service"].pop("max_wrokers")
+    place.settings["routes"] = [{"from": "ecko", "event_type": "x", "to": "echi"}]
+    for finding in examine(place):
+        if finding.topic == "config":
+            assert str(finding.run).startswith("ductile config check")
 
 
 def test_a_file_that_is_not_sealed_does_not_hide_the_rest(place: Site) -> None:
@@ -132,7 +154,7 @@ def with_token(site: Site, listen: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8080", "192.0.2.1:8080", "[::]:8080"])
-def test_a_door_to_other_machines_without_tls(place: Site, listen: str) -> None:
+def test_listener_for_other_machines_without_tls(place: Site, listen: str) -> None:
     with_token(place, listen)
     place.settings["gateway"] = {"open": True}
     found = examine(place)
@@ -144,7 +166,7 @@ def test_a_door_to_other_machines_without_tls(place: Site, listen: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:8080", "localhost:8080", "[::1]:8080"])
-def test_a_door_to_this_machine_needs_none(place: Site, listen: str) -> None:
+def test_listener_for_this_machine_needs_no_tls(place: Site, listen: str) -> None:
     with_token(place, listen)
     assert [finding.what for finding in examine(place)] == ["no gateway is running"]
 
@@ -276,6 +298,21 @@ def test_a_plugin_whose_init_fails_and_the_jobs_that_wait_for_it(place: Site) ->
     assert find_one(found, "plugin late is not ready").severity is ERROR
     waiting = find_one(found, "queued jobs of late: 1")
     assert "its init failed" in waiting.why
+
+
+def test_sandboxes_that_the_kernel_does_not_hold(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restrict, "probe", lambda: Support(0, True))
+    place.plugin("kind", OK, sandbox={"level": "best_effort"})
+    place.plugin("strict", OK, sandbox={"level": "enforce"})
+    with run_with_socket(place) as (_, asking):
+        found = examine(place, **asking)
+    assert "Landlock" in find_one(found, "the sandbox of plugin kind holds only a part").why
+    # Its jobs do not stay queued, they fail.
+    [refused] = [finding for finding in found if "strict" in finding.what]
+    assert (refused.severity, refused.what) == (ERROR, "plugin strict does not run")
+    assert "files (needs Landlock ABI 3" in refused.why
 
 
 def test_a_refusal_that_only_the_running_gateway_has_is_over_after_a_reload(place: Site) -> None:

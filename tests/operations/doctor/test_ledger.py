@@ -312,7 +312,7 @@ def test_a_schedule_that_is_paused(place: Site) -> None:
     assert finding.run.startswith("ductile schedule resume echo/night")
 
 
-def test_a_schedule_of_a_plugin_that_is_not_there(place: Site) -> None:
+def test_a_schedule_of_a_missing_plugin(place: Site) -> None:
     place.settings["plugins"]["ghost"] = {"schedules": [{"every": "1h"}]}
     found = [f for f in examine(place) if f.topic == "schedules"]
     assert [finding.severity for finding in found] == [ERROR]

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from ductile.operations.doctor import nodes
+from ductile.engine.observability.metrics import Metrics
+from ductile.store import notices
+from ductile.store.engines.queries import load_queries
 from tests.engine.site import OK, Site
 from tests.operations.doctor.harness import WARNING, examine, find_one
 from tests.postgres import Server
@@ -29,6 +31,12 @@ def site(site: Site, url: str) -> Iterator[Site]:
 COPY = """
 INSERT INTO nodes SELECT 'b', 'x', version, %s, labels, plugins, pipelines, workers, workspaces,
                          started_at, seen_at FROM nodes
+"""
+
+WAITING_NOTICE = """
+INSERT INTO notices (topic, type, payload, created_at)
+VALUES ('jobs', 'job.queued', '{}', to_char((now() - interval '61 s') AT TIME ZONE 'UTC',
+                                            'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
 """
 
 
@@ -54,7 +62,7 @@ def test_lost_node(site: Site, url: str) -> None:
 def test_session_that_holds_back_the_stream(
     site: Site, url: str, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes, "LONGEST_TRANSACTION", 0.0)
+    monkeypatch.setattr(notices, "LONGEST_TRANSACTION", 0.0)
     with (
         site.opened() as running,
         psycopg.connect(postgres.database(empty=True), application_name="report") as foreign,
@@ -63,6 +71,27 @@ def test_session_that_holds_back_the_stream(
         finding = find_one(examine(site), "holds back the event stream")
         assert "(report, database " in finding.what
         assert str(foreign.info.backend_pid) in str(finding.run)
-        held = running.gateway.ledger.read(lambda tx: tx.dicts("stream_holders", seconds=0.0))
-        assert held
+        pid = str(foreign.info.backend_pid)
+        named = [line for line in Metrics(running.gateway).render(0).splitlines() if pid in line]
+        assert len(named) == 1
+        assert named[0].startswith(
+            f'ductile_stream_holder_seconds{{session="{pid}",application="report",database="'
+        )
+        foreign.rollback()
+        assert f'session="{pid}"' not in Metrics(running.gateway).render(0)
+
+
+def test_session_of_another_database_user_is_named(postgres: Server) -> None:
+    """To a user without pg_read_all_stats, the server does not show when a transaction began."""
+    url = postgres.database()
+    with psycopg.connect(url) as foreign, psycopg.connect(url) as connection:
+        foreign.execute("CREATE TABLE left_open (n int)")
+        with connection.transaction(force_rollback=True):
+            connection.execute(WAITING_NOTICE)
+            connection.execute("CREATE ROLE limited")
+            connection.execute("GRANT SELECT ON notices TO limited")
+            connection.execute("SET LOCAL ROLE limited")
+            rows = connection.execute(load_queries("postgres")["stream_holders"]).fetchall()
+        [(_, _, _, seconds)] = [row for row in rows if row[0] == foreign.info.backend_pid]
+        assert seconds > 60
         foreign.rollback()

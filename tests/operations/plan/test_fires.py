@@ -144,6 +144,17 @@ def test_frequent_entry_is_compared_as_far_as_its_fires_are_known(
     assert from_text(row["compared_until"]) < harness.clock.now() + timedelta(hours=1)
 
 
+def test_many_frequent_entries_are_compared_less_far(
+    site: Site, make_scheduler: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = make_scheduler({"every": "1s"})
+    harness.run(1)
+    monkeypatch.setattr("ductile.operations.plan.fires.ALL_FIRES", 90)
+    rows = plan_change(site, harness, *({"id": f"{n}", "every": "2s"} for n in range(2)))
+    # The one that is removed, and two that are added.
+    assert sorted(row["appear"]["count"] for row in rows) == [0, 30, 30]
+
+
 def test_schedules_of_a_refused_plugin_do_not_fire(site: Site, make_scheduler: Make) -> None:
     harness = make_scheduler({"cron": "0 * * * *"})
     (site.plugins / "echo" / "manifest.yaml").write_text("name: nonsense\n")

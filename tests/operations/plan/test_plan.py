@@ -17,11 +17,13 @@ from ductile.engine.gateway import Gateway
 from ductile.errors import ConfigError
 from ductile.model import SubmittedBy
 from ductile.operations.pipelines import PipelineStart
-from ductile.operations.plan.jobs import decide_fate
+from ductile.operations.plan.jobs import decide_effect
 from ductile.operations.plan.plan import list_queued_groups, make_plan, read_job_rules
 from ductile.store.jobs import claim, requeue
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Running, Site
+from tests.operations.compare.scenario import dump_ledger
+from tests.operations.ledger_copies import on_postgres
 
 SECRETS = ("first-secret-value-1", "second-secret-value-2")
 
@@ -36,7 +38,9 @@ def changed(site: Site, running: Running) -> dict[str, Any]:
 
 
 @pytest.fixture
-def opened(site: Site) -> Iterator[Running]:
+def opened(site: Site, request: pytest.FixtureRequest) -> Iterator[Running]:
+    if getattr(request, "param", "sqlite") == "postgres":
+        on_postgres(site, request.getfixturevalue("postgres"))
     site.plugin("echo", OK)
     site.plugin("store", OK)
     site.settings["routes"] = [{"from": "echo", "event_type": "new", "to": "store"}]
@@ -69,6 +73,7 @@ def test_unchanged_files_change_nothing(opened: Running) -> None:
     assert found["graph"] == {
         "edges_added": [],
         "edges_removed": [],
+        "routes": [],
         "pipelines": [],
         "steps": [],
     }
@@ -101,6 +106,22 @@ def test_routes_and_pipelines_are_compared_as_a_graph(site: Site, opened: Runnin
         {"name": "main/between", "change": "added", "fields": []},
         {"name": "main/first", "change": "changed", "fields": ["with"]},
     ]
+
+
+def test_changed_limits_and_delays_of_routes_and_pipelines_are_listed(
+    site: Site, opened: Running
+) -> None:
+    [route], [main] = site.settings["routes"], site.settings["pipelines"]
+    route["debounce"] = {"wait": "10s"}
+    main |= {"priority": "5m", "concurrency": {"limit": 1}, "debounce": {"wait": "1s"}}
+    found = changed(site, opened)
+    assert found["graph"]["routes"] == [
+        {"name": "echo --new--> store", "change": "changed", "fields": ["debounce"]}
+    ]
+    assert found["graph"]["pipelines"] == [
+        {"name": "main", "change": "changed", "fields": ["priority", "debounce", "concurrency"]}
+    ]
+    assert (found["watched"]["plugins"], found["watched"]["pipelines"]) == (["store"], ["main"])
 
 
 def test_plugins_differ_in_program_manifest_limits_and_secrets(site: Site, opened: Running) -> None:
@@ -150,10 +171,9 @@ def test_webhooks_and_tokens_that_open_and_close(site: Site, opened: Running) ->
 
 
 def test_setting_that_needs_a_restart_is_listed_with_the_rest(site: Site, opened: Running) -> None:
-    site.settings["api"] = {"enabled": True, "listen": "127.0.0.1:1"}
-    site.settings["service"]["max_workers"] = 3
+    site.settings["service"] |= {"node": "another", "max_workers": 3}
     found = changed(site, opened)
-    assert {row["setting"] for row in found["restart"]} == {"api.enabled", "api.listen"}
+    assert {row["setting"] for row in found["restart"]} == {"service.node"}
     assert {"setting": "service.max_workers", "before": 2, "after": 3} in found["settings"]
 
 
@@ -179,11 +199,28 @@ def test_jobs_of_a_pipeline_that_is_changed_are_listed(site: Site, opened: Runni
     )
 
 
+def test_more_queued_jobs_than_are_compared_are_reported(
+    site: Site, opened: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("echo", "store"):
+        opened.put(name)
+        site.settings["plugins"][name] = {"enabled": False}
+    found = changed(site, opened)
+    assert ([row["plugin"] for row in found["jobs"]], found["jobs_left_out"]) == (
+        ["echo", "store"],
+        False,
+    )
+    monkeypatch.setattr("ductile.operations.plan.plan.MAX_GROUPS", 1)
+    found = changed(site, opened)
+    assert ([row["plugin"] for row in found["jobs"]], found["jobs_left_out"]) == (["echo"], True)
+
+
 def pipeline_job(running: Running) -> None:
     start = PipelineStart(running.gateway, "main", {"b": 1}, SubmittedBy.API)
     running.gateway.ledger.write(start)
 
 
+@pytest.mark.parametrize("opened", ["sqlite", "postgres"], indirect=True)
 def test_nothing_is_written(site: Site, opened: Running) -> None:
     pipeline_job(opened)
     opened.put("echo")
@@ -194,34 +231,21 @@ def test_nothing_is_written(site: Site, opened: Running) -> None:
     site.settings["routes"] = []
     site.settings["webhooks"]["endpoints"] = []
     site.write()
-    before = list_files(site.folder), dump(opened.gateway)
+    before = list_files(site.folder), dump_ledger(opened.gateway)
     written = opened.gateway.ledger.health()["transactions"]
     assert {row["effect"] for row in plan(opened)["jobs"]} == {"ended"}
-    assert (list_files(site.folder), dump(opened.gateway)) == before
+    assert (list_files(site.folder), dump_ledger(opened.gateway)) == before
     assert opened.gateway.ledger.health()["transactions"] == written
     assert opened.gateway.compiled.registry.plugins.keys() >= {"echo", "store"}
 
 
 def list_files(folder: Path) -> dict[str, bytes]:
-    """Every file but those of the database, which `dump` reads."""
+    """Every file but those of the database, which `dump_ledger` reads."""
     return {
         str(path): path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "state.db" not in path.name
     }
-
-
-def dump(gateway: Gateway) -> dict[str, list[Any]]:
-    """Every row of the ledger."""
-
-    def read(tx: Any) -> dict[str, list[Any]]:
-        tables = tx._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        return {
-            table: tx._connection.execute(f'SELECT * FROM "{table}"').fetchall()
-            for (table,) in tables.fetchall()
-        }
-
-    return gateway.ledger.read(read)
 
 
 NAMES = ("a", "b", "c", "d")
@@ -249,7 +273,9 @@ def fates(running: Running, compiled: CompiledConfig) -> dict[tuple[str, str | N
     unready = plugin_init.uninitialised(gateway.ledger, compiled)
     rules = read_job_rules(gateway, compiled, unready)
     groups = gateway.ledger.read(list_queued_groups)
-    return {(group.plugin, group.snapshot_id): decide_fate(group, rules).effect for group in groups}
+    return {
+        (group.plugin, group.snapshot_id): decide_effect(group, rules).effect for group in groups
+    }
 
 
 def claimable(gateway: Gateway) -> set[str]:
@@ -263,8 +289,12 @@ def claimable(gateway: Gateway) -> set[str]:
     return {job.id for job in claimed}
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_predicted_holds_and_ends_happen_after_random_changes(site: Site, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "engine"), [(0, "sqlite"), (1, "sqlite"), (1, "postgres")])
+def test_predicted_holds_and_ends_happen_after_random_changes(
+    site: Site, seed: int, engine: str, request: pytest.FixtureRequest
+) -> None:
+    if engine == "postgres":
+        on_postgres(site, request.getfixturevalue("postgres"))
     random = Random(seed)
     kinds = ("kept", "disabled", "refused", "unconfigured", "removed", "vanished")
     for name in NAMES:
@@ -298,6 +328,6 @@ def test_predicted_holds_and_ends_happen_after_random_changes(site: Site, seed: 
 
 def queued(gateway: Gateway) -> dict[str, str]:
     rows = gateway.ledger.read(
-        lambda tx: tx.dicts("queued_groups"),
+        lambda tx: tx.dicts("queued_groups", limit=100),
     )
     return {row["example"]: row["plugin"] for row in rows}

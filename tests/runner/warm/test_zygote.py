@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from ductile.runner.warm import slots as warm_slots
 from ductile.runner.warm.preload import ColdOnly
 from ductile.runner.warm.slots import WarmSlots
 from tests.runner.processes import Fifo
-from tests.runner.warm.conftest import Zygotes
+from tests.runner.warm.conftest import LINE, Zygotes
 from tests.waiting import process_state, until
 
 REFUSED = {
@@ -51,6 +54,26 @@ def test_a_changed_first_line_is_refused(zygotes: Zygotes) -> None:
     Path(path).write_text("#!/bin/sh\necho 1\n")
     with pytest.raises(ColdOnly, match="first line"):
         zygotes.start(path)
+
+
+def test_a_user_without_privileges_has_warm_starts(zygotes: Zygotes) -> None:
+    """Only root may read what a process without inspection has in /proc."""
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3")
+    source = str(Path(ductile.runner.__file__).parents[2])
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root, to start a process of another user")
+    check = f"import sys; sys.path.insert(0, {source!r}); import ductile.runner.slot"
+    if subprocess.run((*user, "-c", check), capture_output=True, check=False).returncode:
+        pytest.skip("needs a Python and sources that every user can read")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder, "plugin.py")
+        path.write_text(f"{LINE}\nimport os\nprint(os.getuid())\n")
+        path.chmod(0o755)
+        zygote = zygotes.start(str(path), command=user)
+        slot = zygote.fork_slot()
+        assert slot is not None
+        assert slot.run(zygotes.launch(str(path))).stdout == b"65534\n"
 
 
 def test_a_missing_interpreter_is_an_error(zygotes: Zygotes) -> None:
@@ -93,7 +116,27 @@ def test_another_environment_is_not_started_warm(zygotes: Zygotes) -> None:
     assert slot is not None
     env = {**zygotes.plugins.env, "MORE": "1"}
     assert slot.run(zygotes.launch(path, env=env)).ending is Ending.NOT_SPAWNED
-    assert "environment" in zygote.refusal
+    assert "environment of its interpreter (MORE)" in zygote.refusal
+
+
+def test_a_wrapper_that_changes_the_environment_is_reported_once(
+    slots: WarmSlots, zygotes: Zygotes, tmp_path
+) -> None:
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\nPATH="/shims:$PATH" exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    path = zygotes.script("print(1)")
+    warm = zygotes.warm(path, command=(str(wrapper),))
+    ready(slots, warm)
+    slot = slots.fork(warm)
+    assert slot is not None
+    assert slot.run(zygotes.launch(path)).ending is Ending.NOT_SPAWNED
+    slots.give_back(slot)
+    assert not slots.is_ready(warm)
+    assert "environment of its interpreter (PATH" in slots.report(warm).reason
+    assert [name for name, _ in slots.test_events][-1] == "warm.refused"
+    slots.test_clock.now = warm_slots.LOST_RETRY_SECONDS
+    ready(slots, warm)
 
 
 def test_each_warm_job_has_its_own_traceparent(zygotes: Zygotes) -> None:
@@ -254,3 +297,25 @@ def test_what_a_zygote_loads_parses_with_python_3_9() -> None:
     files += [folder / "warm" / f"{name}.py" for name in own.split()]
     for file in files:
         ast.parse(file.read_text(), str(file), feature_version=(3, 9))
+
+
+def test_a_job_that_kills_its_zygote_and_slot_leaves_no_process(
+    zygotes: Zygotes, start, fifo: Fifo
+) -> None:
+    # As in a gateway: every child that it does not know was left by a plugin.
+    zygotes.pool.owns_all_children = True
+    path = zygotes.script(
+        "import os, time\n"
+        "slot = os.getppid()\n"
+        "zygote = int(open(f'/proc/{slot}/stat').read().rpartition(')')[2].split()[1])\n"
+        "if os.fork(): time.sleep(600)\n"
+        "os.setsid()\n"
+        "if os.fork(): os._exit(0)\n"
+        f"print(os.getpid(), file=open({fifo.path!r}, 'w'))\n"
+        "kill = f'kill -9 {zygote} {slot}; exec sleep 600'\n"
+        "os.execve('/bin/sh', ['sh', '-c', kill], {})\n"
+    )
+    running = start(zygotes.slot(path), zygotes.launch(path))
+    escaped = fifo.number()
+    assert running.result().ending is Ending.LOST
+    assert process_state(escaped) == ""

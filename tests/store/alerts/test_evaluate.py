@@ -21,7 +21,8 @@ from ductile.core.flow.pauses import Pause, PauseKind
 from ductile.core.jobs.judge import judge
 from ductile.core.schedules.breaker import BreakerPolicy
 from ductile.core.schedules.decide import Cron, Every, Schedule
-from ductile.model import JobStatus, Notice
+from ductile.model import CANCELLED_IN_QUEUE, JobStatus, Notice
+from ductile.operations.schedules import set_paused
 from ductile.store import notices, schedules
 from ductile.store.alerts import evaluate, rows
 from ductile.store.alerts.evaluate import AlertInputs, SentAlert
@@ -29,8 +30,9 @@ from ductile.store.alerts.levels import Watched
 from ductile.store.backup.pg_transfer import replace_ledger
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.postgres import PostgresLedger
-from ductile.store.flow.pauses import end_pause, store_pause
+from ductile.store.flow.pauses import end_due_pauses, store_pause
 from ductile.store.jobs import close
+from ductile.store.jobs.scopes import describe_failure
 from ductile.store.jobs.settle import settle
 from ductile.store.schedules import FirePolicy
 from ductile.store.tx_config import TxConfig
@@ -107,7 +109,7 @@ def alerting(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> Aler
     return Alerting(ledger, clock, entropy)
 
 
-def test_dead_job_sends_one_message_that_says_what_since_when_and_why(alerting: Alerting) -> None:
+def test_dead_job_sends_one_message_with_subject_time_and_reason(alerting: Alerting) -> None:
     alerting.watch(rule(Condition.JOB_DEAD))
     begun = alerting.clock.now()
     job_id = alerting.run()
@@ -185,7 +187,9 @@ def test_cancelled_jobs_and_alert_jobs_raise_no_alert(alerting: Alerting) -> Non
     job = replace(claimed.job, id=queued, status=JobStatus.QUEUED)
     now, ids = alerting.clock.now(), Ids(alerting.entropy.uuid())
     alerting.ledger.write(
-        lambda tx: close.end_queued(tx, job, JobStatus.DEAD, "cancelled", now, TX_CONFIG, ids)
+        lambda tx: close.end_queued(
+            tx, job, JobStatus.DEAD, CANCELLED_IN_QUEUE, now, TX_CONFIG, ids
+        )
     )
     alerting.end(claimed)
     job_id = alerting.run("notify")
@@ -195,6 +199,49 @@ def test_cancelled_jobs_and_alert_jobs_raise_no_alert(alerting: Alerting) -> Non
         alerting.ledger,
         f"UPDATE job_queue SET parent_job_id = '{job_id}' WHERE id = '{child}'",
     )
+    assert alerting.evaluate() == []
+
+
+def put_in_run(alerting: Alerting, job_id: str, pipeline: str, status: str) -> None:
+    execute(
+        alerting.ledger,
+        "INSERT INTO scopes (id, pipeline, status, created_at) "
+        f"VALUES ('run-{pipeline}', '{pipeline}', '{status}', '2026-01-01T00:00:00Z')",
+    )
+    execute(
+        alerting.ledger, f"UPDATE job_queue SET scope_id = 'run-{pipeline}' WHERE id = '{job_id}'"
+    )
+
+
+def fail_run(alerting: Alerting, pipeline: str, error: str) -> None:
+    execute(alerting.ledger, f"UPDATE scopes SET status = 'failed' WHERE id = 'run-{pipeline}'")
+    reason = describe_failure("0a-1", "ask", "dead", error, None)
+    notice = Notice("pipelines", "pipeline.failed", {"pipeline": pipeline, "reason": reason})
+    now = alerting.clock.now()
+    alerting.ledger.write(lambda tx: notices.post(tx, notice, now, job_id=f"run-{pipeline}"))
+
+
+def test_failed_run_and_its_job_are_one_problem(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD, Condition.RUN_FAILED, wait=0.0))
+    # The other branch of a split still runs.
+    put_in_run(alerting, alerting.run(), "split", "open")
+    assert [sent.group for sent in alerting.evaluate()] == ["pipeline:split"]
+    fail_run(alerting, "split", "no")
+    assert alerting.evaluate() == []
+    [cause] = alerting.alert("pipeline:split").causes.items
+    assert (cause.condition, cause.count) == (Condition.RUN_FAILED, 1)
+    # Both are known at once.
+    put_in_run(alerting, alerting.run(), "plain", "open")
+    fail_run(alerting, "plain", "no")
+    assert [sent.group for sent in alerting.evaluate()] == ["pipeline:plain"]
+    assert alerting.messages()[-1]["conditions"] == ["run.failed"]
+    put_in_run(alerting, alerting.run(), "joined", "open")
+    execute(alerting.ledger, "UPDATE scopes SET join_always = 1 WHERE id = 'run-joined'")
+    assert [sent.group for sent in alerting.evaluate()] == ["plugin:work"]
+    # An operator who cancels a run knows it.
+    put_in_run(alerting, alerting.run(ok=True), "cancelled", "open")
+    alerting.evaluate()
+    fail_run(alerting, "cancelled", CANCELLED_IN_QUEUE)
     assert alerting.evaluate() == []
 
 
@@ -444,16 +491,39 @@ def test_silenced_rule_reports_after_the_silence(alerting: Alerting) -> None:
     assert [one.news for one in alerting.evaluate(7200)] == ["firing"]
 
 
-def test_dead_message_is_undelivered_until_a_later_one_arrives(alerting: Alerting) -> None:
+def test_recovery_in_a_silence_is_reported_with_the_duration_of_the_failure(
+    alerting: Alerting,
+) -> None:
     alerting.watch(rule(Condition.JOB_DEAD))
     alerting.run()
     alerting.evaluate()
-    since = alerting.clock.now() - timedelta(days=1)
+    until = to_text(alerting.clock.now() + timedelta(hours=3))
+    alerting.ledger.write(
+        lambda tx: tx.run("silence_alert_rule", name="broken", until=until, by="me")
+    )
+    alerting.clock.advance(60)
+    alerting.run(ok=True)
+    assert alerting.evaluate() == []
+    assert alerting.evaluate(7200) == []
+    assert [one.news for one in alerting.evaluate(3600)] == ["resolved"]
+    message = alerting.messages()[-1]
+    assert 60 <= message["duration_seconds"] <= 65
+    assert ", for 1 min" in message["message"]
+
+
+def test_late_or_dead_message_is_undelivered_until_a_later_one_arrives(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    alerting.run()
+    alerting.evaluate()
 
     def undelivered() -> list[dict[str, Any]]:
-        return alerting.ledger.read(lambda tx: rows.list_undelivered(tx, since))
+        now = alerting.clock.now()
+        return alerting.ledger.read(lambda tx: rows.list_undelivered(tx, now))
 
+    alerting.clock.advance(590)
     assert undelivered() == []
+    alerting.clock.advance(20)
+    assert [row["error"] for row in undelivered()] == ["its job has not started"]
     claimed = alerting.must_take()
     verdict = judge(claimed.job, BAD, RULES, alerting.clock.now(), 0.5)
     verdict = replace(verdict, path=(JobStatus.FAILED, JobStatus.DEAD), retry_at=None)
@@ -465,6 +535,14 @@ def test_dead_message_is_undelivered_until_a_later_one_arrives(alerting: Alertin
     alerting.evaluate()
     alerting.end(alerting.must_take())
     assert undelivered() == []
+    # A target with `on_full: skip` drops a message.
+    alerting.run()
+    [sent] = alerting.evaluate()
+    execute(
+        alerting.ledger,
+        f"UPDATE job_queue SET status = 'skipped', last_error = 'full' WHERE id = '{sent.job_id}'",
+    )
+    assert [row["error"] for row in undelivered()] == ["full"]
 
 
 def test_one_node_evaluates_at_a_time(
@@ -485,16 +563,40 @@ def test_one_node_evaluates_at_a_time(
     assert second.write(lambda tx: evaluate.evaluate(tx, inputs, TX_CONFIG, base_id)) is not None
 
 
-def test_paused_plugin_is_neither_silent_nor_late(alerting: Alerting) -> None:
-    alerting.watch(rule(Condition.PLUGIN_SILENT, Condition.QUEUE_AGE, lasts=600.0))
+@pytest.mark.parametrize("kind", list(PauseKind))
+def test_time_of_a_pause_does_not_count_as_silence_or_age(
+    alerting: Alerting, kind: PauseKind
+) -> None:
+    silent, late = Condition.PLUGIN_SILENT, Condition.QUEUE_AGE
+    conditions = [late] if kind is PauseKind.PIPELINE else [silent, late]
+    alerting.watch(*(rule(one, name=one, lasts=600.0 * (one is silent)) for one in conditions))
     alerting.run(ok=True)
     alerting.put("work")
+    name = {PauseKind.SYSTEM: "", PauseKind.PLUGIN: "work", PauseKind.PIPELINE: "p"}[kind]
+    if kind is PauseKind.PIPELINE:
+        execute(alerting.ledger, "UPDATE job_queue SET pipeline = 'p' WHERE status = 'queued'")
     now = alerting.clock.now()
-    pause = Pause(PauseKind.PLUGIN, "work", to_text(now), "me", None, None, None)
+    until = now + timedelta(seconds=1000)
+    pause = Pause(kind, name, to_text(now), "me", None, until, to_text(until))
     alerting.ledger.write(lambda tx: store_pause(tx, pause, now))
-    assert alerting.evaluate(1000) == []
-    alerting.ledger.write(lambda tx: end_pause(tx, PauseKind.PLUGIN, "work", "me", now))
-    assert len(alerting.evaluate()) == 1
+    assert alerting.evaluate(999) == []
+    # Its end has come, and the timer removes it a little later.
+    assert alerting.evaluate(10) == []
+    now = alerting.clock.now()
+    assert alerting.ledger.write(lambda tx: end_due_pauses(tx, now))
+    assert alerting.evaluate(580) == []
+    assert len(alerting.evaluate(20)) == len(conditions)
+
+
+def test_silence_counts_from_the_resume_of_the_last_entry_of_a_plugin(alerting: Alerting) -> None:
+    see(alerting, NIGHTLY)
+    alerting.watch(rule(Condition.PLUGIN_SILENT, Condition.SCHEDULE_SILENT, lasts=600.0))
+    alerting.run(ok=True)
+    for paused, seconds in ((True, 1000), (False, 400), (False, 190)):
+        now = alerting.clock.now()
+        alerting.ledger.write(lambda tx, n=now, p=paused: set_paused(tx, NIGHTLY, n, paused=p))
+        assert alerting.evaluate(seconds) == []
+    assert [one.group for one in alerting.evaluate(20)] == ["plugin:work"]
 
 
 def test_moved_ledger_continues_after_the_events_that_were_evaluated(

@@ -362,7 +362,7 @@ REMOVES = re.compile(
 )
 
 
-def test_migration_that_removes_something_says_so_in_its_name() -> None:
+def test_migration_that_removes_something_is_named_contract() -> None:
     """Running nodes of the version before cannot live with it, so that it must wait for them."""
     for migration in load_migrations("postgres"):
         if migration.number >= 25 and not migration.is_contract:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from ductile.errors import LedgerError
-from ductile.store.engines import postgres
+from ductile.store.engines import postgres as postgres_engine
 from ductile.store.engines.open import open_ledger
+from ductile.store.engines.pg_connection import Session
+from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT
 
 PASSWORD = "quite-a-secret"
@@ -39,7 +41,7 @@ def dead_address() -> Iterator[str]:
 def test_unreachable_server_error_names_address_and_cause(
     dead_address: str, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
-    monkeypatch.setattr(postgres, "OPEN_TIMEOUT", 0.1)
+    monkeypatch.setattr(postgres_engine, "OPEN_TIMEOUT", 0.1)
     with pytest.raises(LedgerError) as refused:
         open_ledger(path=None, url=dead_address, read_only=read_only)
     message = refused.value.message
@@ -48,6 +50,20 @@ def test_unreachable_server_error_names_address_and_cause(
     assert dead_address.rpartition(":")[2].partition("/")[0] in message
     assert "\n" not in message
     assert PASSWORD not in message
+
+
+def test_error_names_why_no_session_can_be_prepared(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pooler in statement mode, which accepts sessions and refuses transactions."""
+
+    def refuse(session: Session) -> None:
+        session.execute("SELECT nextval('no_transactions_here')")
+
+    monkeypatch.setattr(postgres_engine, "OPEN_TIMEOUT", 0.1)
+    monkeypatch.setattr(postgres_engine, "configure_session", refuse)
+    with pytest.raises(LedgerError, match=r'cannot be reached: .*"no_transactions_here"'):
+        open_ledger(path=None, url=postgres.database(empty=True))
 
 
 @pytest.mark.parametrize(("line", "lines"), [(("system", "start"), 1), (("system", "doctor"), 0)])

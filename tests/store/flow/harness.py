@@ -10,7 +10,7 @@ from ductile.core.jobs.judge import judge
 from ductile.model import JobStatus, NewJob, Outcome, SubmittedBy
 from ductile.store.engines.api import Effects, Ledger, Tx
 from ductile.store.jobs import claim as claims
-from ductile.store.jobs import close, enqueue, read
+from ductile.store.jobs import close, enqueue, read, requeue
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
 from ductile.store.jobs.settle import settle
 from ductile.store.tx_config import TxConfig
@@ -43,6 +43,7 @@ class LimitedQueue:
         ledger.listen(self.effects.append)
         self.limits = limits
         self.priorities: dict[str, float] = {}
+        self.caps: dict[str, int] = {}
 
     @property
     def tx_config(self) -> TxConfig:
@@ -51,7 +52,7 @@ class LimitedQueue:
 
     @property
     def policy(self) -> ClaimPolicy:
-        return ClaimPolicy(owner="boot-1", tx_config=self.tx_config)
+        return ClaimPolicy(owner="boot-1", tx_config=self.tx_config, caps=self.caps)
 
     def put(
         self, account: str, plugin: str = PLUGIN, command: str = "poll", priority: float = 0.0
@@ -84,6 +85,15 @@ class LimitedQueue:
             return close.end_queued(tx, job, JobStatus.DEAD, "cancelled", now, config, Ids(base))
 
         return self.ledger.write(work)
+
+    def retry(self, job_id: str) -> None:
+        now = self.clock.now()
+
+        def work(tx: Tx) -> bool:
+            job = read.load_job(tx, job_id)
+            return job is not None and requeue.retry_job(tx, job, 4, now)
+
+        assert self.ledger.write(work)
 
     def status(self, job_id: str) -> tuple[str, str | None]:
         found = self.ledger.read(lambda tx: read.describe_job(tx, job_id))

@@ -202,6 +202,26 @@ def test_cancel_ends_the_older_jobs(make: Make) -> None:
     assert q.take_ids(8) == [third]
 
 
+def test_plugin_at_its_parallelism_still_skips_and_cancels(make: Make) -> None:
+    q = make(limited(on_full="skip"))
+    q.caps = {PLUGIN: 1}
+    first = q.put("a")
+    (running,) = q.take(8)
+    second, other = q.put("a"), q.put("b")
+    assert q.take_ids(8) == []
+    assert [q.status(id)[0] for id in (first, second, other)] == ["running", "skipped", "queued"]
+    q.end(running)
+    (running,) = q.take(8)
+    assert running.job.id == other
+    q.limits = limited(on_full="cancel")
+    newest = q.put("b")
+    assert q.take_ids(8) == []
+    requested = [n.job_id for e in q.effects for n in e.notices if n.type == REQUESTED]
+    assert requested == [other]
+    q.end(running)
+    assert q.take_ids(8) == [newest]
+
+
 def test_plugin_that_another_node_checks_delays_no_other(
     postgres: Server, clock: FakeClock, entropy: CountingEntropy
 ) -> None:

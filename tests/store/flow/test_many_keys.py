@@ -114,7 +114,7 @@ def test_keys_of_a_pipeline_that_only_other_nodes_know(make: Make) -> None:
         gate = Gate(tx, PLUGIN, q.limits, now, has_closed=False)
         conditions = q.policy.first_ready_values(PLUGIN, pauses)
         found = limit_keys.find_startable(
-            tx, gate, conditions, pauses, q.tx_config, has_set_aside=True
+            tx, gate, conditions, pauses, q.tx_config, 0, has_set_aside=True
         )
         return found.id if found else None
 

@@ -33,6 +33,7 @@ def logged(ledger: Ledger, *rows: dict[str, Any]) -> None:
     times = {"created_at": NOON, "completed_at": NOON}
     texts = dict.fromkeys(("result", "stderr", "stdout", "last_error"))
     plain |= {**times, **texts, "id": "", "job_id": None, "attempt": 1}
+    plain["started_at"] = None
     values = ", ".join(
         "(" + ", ".join(_literal(value) for value in (plain | row).values()) + ")" for row in rows
     )

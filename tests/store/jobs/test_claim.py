@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from ductile.core.jobs.judge import judge
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import requeue, retries
-from ductile.store.jobs.claim import LOCK_RETRY, ClaimPolicy
+from ductile.store.jobs.claim import LOCK_RETRY, ClaimPolicy, claim
+from ductile.store.jobs.settle import settle_many
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.conftest import execute
-from tests.store.jobs.harness import BAD, JobQueue
+from tests.store.jobs.harness import BAD, BASE, OK, RULES, TX_CONFIG, JobQueue
 
 UNREADY = ClaimPolicy(owner="boot-1", init_only=frozenset({"echo"}))
 
@@ -288,6 +290,32 @@ def test_capped_plugin_that_another_node_decides_about_is_tried_again_soon(
     open_ledger().write(hold)
     assert openings == [q.clock.now() + LOCK_RETRY]
     assert q.take(ClaimPolicy(owner="node-1", caps={"echo": 1})) is not None
+
+
+def test_place_of_an_ended_job_is_taken_while_another_node_decides(
+    q: JobQueue, open_ledger: Callable[[], Ledger]
+) -> None:
+    """The other node counts the ended job or the one that follows it, so that none is too many."""
+    if q.ledger.engine == "sqlite":
+        pytest.skip("SQLite has one writer")
+    policy = ClaimPolicy(owner="node-1", caps={"echo": 2})
+    for _ in range(5):
+        q.put()
+    ended = q.must_take(policy).job
+    q.must_take(policy)
+    verdict = judge(ended, OK, RULES, q.clock.now(), 0.5)
+
+    def end_and_claim(tx: Tx) -> int:
+        settled = settle_many(tx, [(verdict, BASE)], TX_CONFIG)
+        plugins = [one.job.plugin for one in settled if one]
+        return len(claim(tx, policy, q.clock.now(), 3, 0, plugins))
+
+    def hold(tx: Tx) -> None:
+        assert tx.hold("plugin", "echo", wait=False)
+        assert q.ledger.write(end_and_claim) == 1
+
+    open_ledger().write(hold)
+    assert q.take(policy) is None, "the cap is used up"
 
 
 def test_orphans_are_listed_by_boot(q: JobQueue) -> None:

@@ -137,6 +137,7 @@ VALUES = {
     "tail": "ab",
     "suffix": "cab",
     "at": "~",
+    "ids": '["deploy"]',
     "before": 10**6,
     "limit": 50,
 }
@@ -166,8 +167,18 @@ def test_the_queue_is_counted_by_indexes(tmp_path: Path) -> None:
 def test_sqlite_reads_the_newest_jobs_of_each_kind(tmp_path: Path, query: str, index: str) -> None:
     plan = explain(tmp_path, query)
     assert "SCAN job_queue" not in plan
-    # Once for the first kind, once for the next, once for the jobs of each.
-    assert plan.count(f"INDEX job_queue_{index} ") == 3, plan
+    # For the first kind, the next one by each of three columns, and the jobs of each.
+    assert plan.count(f"INDEX job_queue_{index} ") == 5, plan
+    # A probe by fewer columns reads every job of a plugin to find its next command.
+    assert "plugin=? AND command=? AND submitted_by>?" in plan
+    assert "plugin=? AND command>?" in plan
+
+
+def test_sqlite_finds_the_last_run_of_each_pipeline_by_an_index(tmp_path: Path) -> None:
+    plan = explain(tmp_path, "last_runs_of_pipelines")
+    assert "INDEX scopes_runs_pipeline (pipeline=?)" in plan
+    assert "SCAN" not in plan.replace("SCAN given", "").replace("SCAN json_each", "")
+    assert "TEMP B-TREE" not in plan
 
 
 def test_sqlite_finds_the_end_of_an_id_by_an_index(tmp_path: Path) -> None:

@@ -409,7 +409,7 @@ HOOKS = ("job.completed", "job.failed", "job.timed_out")
 
 @pytest.mark.parametrize("outcome", [TIMED_OUT, Outcome(Ending.LOST)], ids=["late", "lost"])
 @pytest.mark.parametrize("again", [False, True], ids=["waiting", "retried"])
-def test_hooks_of_a_cancelled_job_say_whether_its_last_attempt_timed_out(
+def test_hooks_of_a_cancelled_job_report_whether_its_last_attempt_timed_out(
     ledger: Ledger, clock: FakeClock, entropy: CountingEntropy, outcome: Outcome, again: bool
 ) -> None:
     pipelines: list[dict[str, object]] = [

@@ -11,7 +11,8 @@ from ductile.clock import to_text
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.errors import LedgerBusy
 from ductile.log import configure
-from ductile.store import boots
+from ductile.model import Notice
+from ductile.store import boots, notices
 from ductile.store.engines.api import Ledger, Work
 from ductile.store.outbox import due_times
 from ductile.store.outbox.due_times import DELAYED, Delayed, parse_due_time
@@ -40,6 +41,10 @@ INSERTS = {
         "INSERT INTO waits (id, job_id, attempt, kind, pipeline, step_path, on_timeout,"
         " created_at, due_at) VALUES ('{id}', 'j{id}', 1, 'for', 'p', 's', 'fail', '', '{due}')"
     ),
+    "closed limit keys": (
+        "INSERT INTO closed_keys (plugin, limit_key, until) VALUES ('echo', '{id}', '{due}')"
+    ),
+    "rates": "INSERT INTO rates (plugin, rate_key, used_until) VALUES ('echo', '{id}', '{due}')",
 }
 WEBHOOK = (
     "INSERT INTO webhook_configs (id, source_identifier, event_type, agent_intent,"
@@ -94,6 +99,21 @@ def test_row_waits_for_its_delay_although_the_clock_is_set_back(
 
 
 @KINDS
+def test_clock_that_was_set_back_while_no_gateway_ran_moves_rows_once(
+    harness: ClockHarness, kind: Delayed
+) -> None:
+    ledger, clock = harness.ledger, harness.clock
+    ledger.write(lambda tx: notices.post(tx, Notice("jobs", "job.queued", {}), clock.now()))
+    harness.insert(kind, 30.0)
+    clock.moment -= timedelta(days=1)
+    for _ in range(2):
+        last = ledger.read(notices.newest_time)
+        ClockMonitor(ledger, clock, "boot-2", harness._count, last).tick(clock.now())
+        assert harness.remaining(kind) == [30.0]
+    assert harness.moves == 1
+
+
+@KINDS
 def test_row_that_was_due_when_the_clock_was_set_back_is_due(
     harness: ClockHarness, kind: Delayed
 ) -> None:
@@ -119,11 +139,11 @@ def test_clock_that_drifts_moves_nothing(harness: ClockHarness) -> None:
     assert harness.moves == 0
 
 
+@pytest.mark.parametrize("kind", [DELAYED[0], DELAYED[-1]], ids=lambda kind: kind.noun)
 def test_every_batch_moves_once_although_the_ledger_is_busy(
-    harness: ClockHarness, monkeypatch: pytest.MonkeyPatch
+    harness: ClockHarness, kind: Delayed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(due_times, "BATCH", 2)
-    kind = DELAYED[0]
     for id in range(1, 6):
         harness.insert(kind, 60.0, id=id)
     write, calls = harness.ledger.write, iter([True, False, False])

@@ -2,6 +2,7 @@
 
 import { signal } from '@preact/signals';
 import { parseJson } from './json';
+import { reported, takeProgress } from './progress';
 import { can, session, startSession } from './session';
 import { readStream, type ServerSentEvent, StreamRefused } from './sse';
 import type { GatewayEvent } from './types';
@@ -10,8 +11,8 @@ export type Connection = 'off' | 'connecting' | 'live' | 'disconnected';
 type Listener = (events: GatewayEvent[]) => void;
 
 export const connection = signal<Connection>('off');
-/** Changes when the connection is restored: everything on the page may be out of date. */
-export const reconnects = signal(0);
+/** Counts the times that the stream was opened: what was fetched before may be out of date. */
+export const connects = signal(0);
 /** When the connection was lost, in milliseconds. */
 export const disconnectedAt = signal<number | null>(null);
 
@@ -56,7 +57,7 @@ async function follow(signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
       await readStream({
-        address: '/events',
+        address: addressOfStream(),
         lastId,
         signal,
         onOpen: () => {
@@ -82,6 +83,15 @@ async function follow(signal: AbortSignal): Promise<void> {
   }
 }
 
+/** With the progress of jobs and what changes without an event, as far as the scopes allow. */
+function addressOfStream(): string {
+  const changes = [can('agents:ro') && ['agents'], can('system:ro') && ['nodes', 'health']];
+  const query = new URLSearchParams();
+  if (can('jobs:ro')) query.set('progress', 'true');
+  for (const kind of changes.flatMap((kinds) => kinds || [])) query.append('changes', kind);
+  return query.size ? `/events?${query}` : '/events';
+}
+
 async function handleRefusal(): Promise<void> {
   running = null;
   connection.value = 'off';
@@ -89,13 +99,14 @@ async function handleRefusal(): Promise<void> {
 }
 
 function markLive(): void {
-  const wasLost = connection.value === 'disconnected';
   connection.value = 'live';
   disconnectedAt.value = null;
-  if (wasLost) reconnects.value += 1;
+  // The first time too: an event after a screen's first request and before this is not in the stream.
+  connects.value += 1;
 }
 
 function markLost(): void {
+  reported.value = new Map();
   if (connection.value !== 'disconnected') disconnectedAt.value = Date.now();
   connection.value = 'disconnected';
 }
@@ -111,14 +122,15 @@ function pause(milliseconds: number): Promise<void> {
 }
 
 function publish(received: ServerSentEvent[]): void {
-  const events = received.map(toEvent);
+  const events = takeProgress(received.map(toEvent));
+  if (!events.length) return;
   for (const listener of listeners) listener(events);
 }
 
 function toEvent(event: ServerSentEvent): GatewayEvent {
   const content = parseJson(event.data) as unknown as GatewayEvent;
   // The number of the notice: the id of the stream is a position, which differs on PostgreSQL.
-  return { ...content, id: String(content.id) };
+  return { ...content, id: content.id === undefined ? '' : String(content.id) };
 }
 
 addEventListener('online', () => reconnectNow());

@@ -3,6 +3,9 @@
 
 export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
 
+/** What the gateway shows instead of a secret. */
+export const REDACTED = '[REDACTED]';
+
 /** Digits that a number may lose; only a text with such a run needs the exact reader. */
 const LONG_NUMBER = /[0-9]{16}/;
 const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?/y;

@@ -3,7 +3,8 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { get } from './client';
-import { onEvents, reconnects } from './events';
+import { connects, onEvents } from './events';
+import type { Json } from './json';
 import type { GatewayEvent } from './types';
 
 export interface Resource<T> {
@@ -18,7 +19,7 @@ const MIN_INTERVAL_MS = 1000;
 
 /**
  * Fetches `address` (null: nothing), keeps the last data while fetching again, and refetches when
- * `concerns` returns true for an event or the connection was restored.
+ * `concerns` returns true for an event or the event stream was opened.
  */
 export function useResource<T>(
   address: string | null,
@@ -40,7 +41,10 @@ export function useResource<T>(
     const fetcher = new Throttle(async (signal) => {
       isLoading.value = true;
       try {
-        data.value = await get<T>(address, signal);
+        const found = await get<T>(address, signal);
+        // The address may have changed after the response arrived.
+        if (signal.aborted) return;
+        data.value = found;
         error.value = null;
       } catch (failure) {
         if (!signal.aborted) error.value = failure as Error;
@@ -53,12 +57,13 @@ export function useResource<T>(
     const stopEvents = onEvents((events) => {
       if (filter.current && events.some(filter.current)) fetcher.request();
     });
-    const stopReconnects = reconnects.subscribe((count) => {
-      if (count) fetcher.request();
+    const connectsBefore = connects.peek();
+    const stopConnects = connects.subscribe((count) => {
+      if (count !== connectsBefore) fetcher.request();
     });
     return () => {
       stopEvents();
-      stopReconnects();
+      stopConnects();
       fetcher.stop();
     };
   }, [address, intervalMs, data, error, isLoading]);
@@ -69,22 +74,6 @@ export function useResource<T>(
     isLoading: isLoading.value,
     refetch: () => reload.current(),
   };
-}
-
-/** Time between two looks at the progress of running jobs, which has no events. */
-const PROGRESS_MS = 5000;
-
-/** Calls `refetch` from time to time while `isActive` and the page is visible. */
-export function useRefresh(isActive: boolean, refetch: () => void): void {
-  const latest = useRef(refetch);
-  latest.current = refetch;
-  useEffect(() => {
-    if (!isActive) return;
-    const timer = setInterval(() => {
-      if (!document.hidden) latest.current();
-    }, PROGRESS_MS);
-    return () => clearInterval(timer);
-  }, [isActive]);
 }
 
 /** Runs a request at once, and again at most once per interval if requested meanwhile. */
@@ -135,6 +124,21 @@ export const TOPICS = [
 ] as const;
 
 type Topic = (typeof TOPICS)[number];
+
+/** Returns whether an event is about one of these jobs, or one that they start; null: any job. */
+export function concernsJobs(
+  { topic, data }: GatewayEvent,
+  jobs: readonly { job_id?: string | null }[] | null,
+): boolean {
+  if (topic !== 'jobs' || !jobs) return topic === 'jobs';
+  const { job_id, parent_job_id } = (data ?? {}) as Record<string, Json>;
+  return jobs.some(({ job_id: id }) => id && (id === job_id || id === parent_job_id));
+}
+
+/** Concerns what changes without a stored event: see `changes` of `GET /events`. */
+export function ofChanges(kind: 'agents' | 'nodes' | 'health'): (event: GatewayEvent) => boolean {
+  return ({ type }) => type === `${kind}.changed`;
+}
 
 /** Concerns every event of these topics. */
 export function ofTopics(...topics: Topic[]): (event: GatewayEvent) => boolean {

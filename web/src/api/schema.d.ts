@@ -259,6 +259,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/config/apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Put a planned configuration in force; 409 if it is another one.
+         * @description Only the local socket accepts a `directory`.
+         */
+        post: operations["post_config_apply"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/config/check": {
         parameters: {
             query?: never;
@@ -330,6 +350,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/config/revert": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Restore the files of a snapshot and put them in force. */
+        post: operations["post_config_revert"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/config/set": {
         parameters: {
             query?: never;
@@ -356,6 +393,23 @@ export interface paths {
         };
         /** Show the configuration in force, redacted, and its compiled routes. */
         get: operations["get_config_view"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/config/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Compare the error rates of what the last plan changed with before. */
+        get: operations["get_config_watch"];
         put?: never;
         post?: never;
         delete?: never;
@@ -731,6 +785,26 @@ export interface paths {
          * @description With `wait` the response is sent when the job has ended or the time is up. The attempts are limited to 4 MiB, except that the last one is always included: `/job-logs` has the others. The last thousand changes of state are included.
          */
         get: operations["get_job_job_id"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/job/{job_id}/bundle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download a job with its request, state, files and log.
+         * @description Without secrets that are known. Needs `jobs:ro` as well; 409 for a job that has not ended.
+         */
+        get: operations["get_job_job_id_bundle"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1167,8 +1241,28 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List pipelines with their trigger, mode and number of steps. */
+        /** List pipelines with their trigger, mode, number of steps and last run. */
         get: operations["get_pipelines"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/pipelines/{name}/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What the files would do with the events of past runs.
+         * @description Newest first, at most 20 per call; no plugin runs. Needs `jobs:ro` as well. Only the local socket accepts a `directory`.
+         */
+        get: operations["get_pipelines_name_compare"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1334,6 +1428,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/plugins/{plugin}/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run the plugin's files on the requests of past jobs.
+         * @description Newest first, at most 20 jobs and a few seconds per call; `cursor` leads to the next page. Nothing is sent or scheduled, and nothing committed but an audit entry. The token also needs the scope of each command. It ends when the caller disconnects.
+         */
+        post: operations["post_plugins_plugin_compare"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/plugins/{plugin}/test/{command}": {
         parameters: {
             query?: never;
@@ -1435,7 +1549,8 @@ export interface paths {
         /** List relayed events, newest first, without their bodies. */
         get: operations["get_relays"];
         put?: never;
-        post?: never;
+        /** Send an event to another gateway, again until it has accepted it. */
+        post: operations["post_relays"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2041,6 +2156,22 @@ export interface components {
             };
             window: string;
         };
+        ApplyBody: {
+            /** @description Another directory with the files; on the local socket only. */
+            directory?: string;
+            /**
+             * @description Return what would be done; change nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /**
+             * @description Renew the seal of sealed files; on the local socket only.
+             * @default false
+             */
+            lock: boolean;
+            /** @description The `id` of the plan; without `dry_run` it is required. */
+            plan?: string;
+        };
         /** @description A decision that a step of a pipeline waits for, or waited for. */
         Approval: {
             comment: string | null;
@@ -2260,6 +2391,20 @@ export interface components {
             more: boolean;
             refused: components["schemas"]["BulkRefusal"][];
         };
+        /** @description The files that a job began with. */
+        BundledFiles: {
+            /** @description Each with `path`, `text` and `executable`. */
+            files: {
+                [key: string]: unknown;
+            }[];
+            /** @description Each with `path` and `reason`: not text, too large, a link. */
+            left_out: {
+                [key: string]: string;
+            }[];
+            more_left_out: number;
+            /** @description Whether the job has a workspace. */
+            used: boolean;
+        };
         CancelBody: {
             /**
              * @description Return what would be done; change nothing.
@@ -2345,6 +2490,98 @@ export interface components {
             /** @enum {string} */
             type: "read" | "write";
         };
+        /** @description A past job, repeated. */
+        ComparedJob: {
+            command?: string;
+            differences?: components["schemas"]["Difference"][];
+            differences_left_out?: number;
+            duration_ms?: number;
+            /** @description The ignored paths that differ. */
+            ignored?: string[];
+            job_id: string;
+            /** @description What of the request is not recorded, so that the attempt may have had another one. */
+            notes?: string[];
+            /** @description Why it was not compared. */
+            reason?: string;
+            recorded_duration_ms?: number | null;
+            /**
+             * @description `failed`: it fails where the recorded attempt succeeded.
+             * @enum {string}
+             */
+            verdict: "identical" | "ignored" | "different" | "failed" | "not_compared";
+        };
+        /** @description A past run, replayed without running plugins. */
+        ComparedRun: {
+            /** @description What would start outside of the pipeline: other pipelines, and plugins by routes. */
+            children_added?: string[];
+            children_removed?: string[];
+            notes?: string[];
+            /** @description Why it was not compared. */
+            reason?: string;
+            /** @description Why the run would not start. */
+            refusal?: string | null;
+            run_id: string;
+            /** @description As recorded. */
+            status: string;
+            steps?: components["schemas"]["ComparedStep"][];
+            /** @enum {string} */
+            verdict: "identical" | "different" | "not_compared";
+        };
+        /** @description What the plugin was kept from. */
+        ComparedSandbox: {
+            /** @description `none`, `all`, or the ports that it could connect to. */
+            network: string | number[];
+            /** @description What the kernel does not hold, and why. */
+            not_held: {
+                [key: string]: string;
+            };
+        };
+        /** @description A step of a run that differs. */
+        ComparedStep: {
+            branch: string | null;
+            /** @enum {string} */
+            change: "would run" | "would not run" | "changed";
+            /** @description Of `plugin`, the `input` that the step gets, its `if`, the reason why it `fails`. */
+            differences: components["schemas"]["Difference"][];
+            plugin: string;
+            step: string;
+        };
+        /** @description Of the jobs of this page. */
+        ComparisonSummary: {
+            different: number;
+            /** @description The median; that of the recorded attempts may be of warm starts. */
+            duration_ms: number | null;
+            failed: number;
+            fields: components["schemas"]["DifferingField"][];
+            identical: number;
+            /** @description Different in ignored fields only. */
+            ignored: number;
+            /** @description Repeated without the whole of what they received. */
+            inexact: number;
+            not_compared: number;
+            recorded_duration_ms: number | null;
+        };
+        /** @description The planned configuration is in force; with `dry_run`, its plan. */
+        ConfigApplied: {
+            /** @description Settings that are not as they were then, because their values come from elsewhere. */
+            differs?: components["schemas"]["SettingPlan"][];
+            dry_run?: boolean;
+            /** @description Files that were written, or would be. */
+            files: components["schemas"]["FileChange"][];
+            plan?: components["schemas"]["ConfigPlan"];
+            plan_id?: string;
+            plugins_refused?: {
+                [key: string]: string;
+            };
+            /** @description The one to return to. */
+            previous_snapshot_id?: string | null;
+            /** @description The snapshot whose files are restored. */
+            returns_to?: string;
+            snapshot_id?: string | null;
+            /** @constant */
+            status?: "ok";
+            warnings?: string[];
+        };
         /** @description Whether the configuration on disk can run, with its errors or its warnings. */
         ConfigCheck: {
             ok: boolean;
@@ -2368,7 +2605,11 @@ export interface components {
             };
             config: string;
             graph: components["schemas"]["GraphPlan"];
+            /** @description Names exactly this change, to apply it; null for another directory. */
+            id: string | null;
             jobs: components["schemas"]["QueuedJobsChange"][];
+            /** @description More than 1000 groups of jobs are queued; the others were not compared. */
+            jobs_left_out: boolean;
             made_at: string;
             plugins: components["schemas"]["PluginPlan"][];
             refused: {
@@ -2382,6 +2623,10 @@ export interface components {
             settings: components["schemas"]["SettingPlan"][];
             tokens: components["schemas"]["TokenChange"][];
             warnings: string[];
+            /** @description What the plan changes: `plugins`, `pipelines`, `schedules`, or `everything`. */
+            watched: {
+                [key: string]: unknown;
+            };
             webhooks: components["schemas"]["EndpointChange"][];
         };
         /** @description The configuration in force. */
@@ -2406,6 +2651,18 @@ export interface components {
             }[];
             snapshot_id: string | null;
             warnings: string[];
+        };
+        /** @description The error rates of what the last plan has changed, and those of the same time before. */
+        ConfigWatch: {
+            applied_at: string;
+            /** @description False if another configuration was put in force since. */
+            in_force: boolean;
+            plan: string;
+            previous_snapshot_id: string | null;
+            risen: boolean;
+            seconds_left: number;
+            subjects: components["schemas"]["WatchedSubject"][];
+            until: string;
         };
         DecisionBody: {
             /** @description Text to record with the decision. */
@@ -2565,6 +2822,19 @@ export interface components {
         };
         /** @enum {string} */
         DeliveryStatus: "pending" | "delivered" | "failed" | "dead";
+        /** @description A part of the outcome that differs; a side that does not have it is left out. */
+        Difference: {
+            after?: unknown;
+            before?: unknown;
+            /** @description Such as `events.0.payload.id`. */
+            path: string;
+        };
+        /** @description A path that differs, and in how many jobs. */
+        DifferingField: {
+            jobs: number;
+            /** @description With `*` for indexes. */
+            path: string;
+        };
         DiscardBody: {
             /**
              * @description Return what would be done; change nothing.
@@ -2639,6 +2909,13 @@ export interface components {
             /** @description `ledger`, `ledger file`, `accept`, `settle`, `commit`, `dispatcher`, or a loop. */
             part: string;
         };
+        /** @description What happens to a file. */
+        FileChange: {
+            /** @enum {string} */
+            change: "replaced" | "created" | "moved away";
+            file: string;
+            moved_to: string | null;
+        };
         /** @description A coming fire of a schedule. */
         Fire: {
             /** @description What can change the time; null if it is exact. */
@@ -2671,6 +2948,8 @@ export interface components {
             edges_added: string[];
             edges_removed: string[];
             pipelines: components["schemas"]["NamedChange"][];
+            /** @description Routes whose priority or debounce differs. */
+            routes: components["schemas"]["NamedChange"][];
             steps: components["schemas"]["NamedChange"][];
         };
         /** @description The health of the gateway; unknown callers see the status alone. */
@@ -2806,6 +3085,41 @@ export interface components {
             /** @description Why it does not run yet. */
             waits_for?: string;
             with?: components["schemas"]["StepInput"] | null;
+        };
+        /** @description A job that has ended, without known secrets. */
+        JobBundle: {
+            attempts: {
+                [key: string]: unknown;
+            }[];
+            configuration: {
+                [key: string]: unknown;
+            };
+            ductile: string;
+            /** @description The names of the plugin's variables. */
+            environment: string[];
+            format: string;
+            job: {
+                [key: string]: unknown;
+            };
+            made_at: string;
+            /** @description What may differ from what the job received. */
+            notes: string[];
+            /** @description Of the last attempt: `status`, `error`, `response`, `duration_ms`. */
+            outcome: {
+                [key: string]: unknown;
+            };
+            /** @description The loaded plugin: its version, its fingerprint. */
+            plugin: {
+                [key: string]: unknown;
+            };
+            /** @description The number of values that were removed. */
+            removed: number;
+            /** @description As the plugin received it, with the plugin's config. */
+            request: {
+                [key: string]: unknown;
+            };
+            version: number;
+            workspace: components["schemas"]["BundledFiles"];
         };
         /** @description The job ends; with `dry_run`, it would. */
         JobCancellation: {
@@ -2978,6 +3292,15 @@ export interface components {
             change: "added" | "removed" | "changed";
             fields: string[];
             name: string;
+        };
+        /** @description The newest run of a pipeline. */
+        NewestRun: {
+            ended_at: string | null;
+            instance_id: string;
+            /** Format: date-time */
+            started_at: string;
+            /** @enum {string} */
+            status: "running" | "succeeded" | "failed" | "skipped";
         };
         NewPluginBody: {
             /**
@@ -3170,6 +3493,12 @@ export interface components {
                 [key: string]: unknown;
             }[];
         };
+        /** @description Ended attempts, and how many of them failed. */
+        OutcomeRate: {
+            attempts: number;
+            failed: number;
+            rate: number | null;
+        };
         /** @description What runs, waits, failed and comes next. */
         Overview: {
             /** @description Alerts that fire: rule, group, state, since, count, first_error, last_error, notified_at. */
@@ -3327,6 +3656,8 @@ export interface components {
             instance_id: string;
             job_id: string | null;
             pipeline: string;
+            /** @description Why a limit of the pipeline has skipped the run. */
+            reason?: string;
             /** @enum {string} */
             status: "queued" | "running" | "skipped";
             /** @description Set if a synchronous pipeline continues without its caller. */
@@ -3339,6 +3670,8 @@ export interface components {
             from_pipeline: string | null;
             from_plugin: string | null;
             if: string | null;
+            /** @description Null if it never ran; left out unless the token has `jobs:ro`. */
+            last_run?: components["schemas"]["NewestRun"] | null;
             max_depth: number | null;
             name: string;
             /** @description The event type that starts it. */
@@ -3378,6 +3711,42 @@ export interface components {
             state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available" | "missing";
             uses?: string | null;
             version?: string;
+        };
+        /** @description Past jobs of a plugin, repeated with its files. */
+        PluginComparison: {
+            cursor: number | null;
+            directory: string;
+            fingerprint: string;
+            /** @description Whether the gateway has loaded these files. */
+            is_loaded: boolean;
+            jobs: components["schemas"]["ComparedJob"][];
+            plugin: string;
+            sandbox: components["schemas"]["ComparedSandbox"];
+            summary: components["schemas"]["ComparisonSummary"];
+            version: string;
+        };
+        PluginComparisonBody: {
+            /**
+             * @description Give the plugin the network that it has as a job.
+             * @default false
+             */
+            allow_network: boolean;
+            /** @description The `cursor` of the previous page. */
+            before?: number;
+            /** @description Of the changed plugin, on the local socket only; by default the plugin roots. */
+            directory?: string;
+            /** @description Paths that may differ, such as `result.fetched_at`. */
+            ignore?: string[];
+            /**
+             * @description Maximum number of jobs; a page may have fewer.
+             * @default 50
+             */
+            limit: number;
+            /**
+             * Format: date-time
+             * @description Jobs created at this time or later.
+             */
+            since?: string;
         };
         /** @description The plugin's files are written; with `dry_run`, they would be. */
         PluginCreated: {
@@ -3526,6 +3895,8 @@ export interface components {
         PluginTestBody: {
             /** @description The payload of the job; for `handle`, of the event. */
             payload?: unknown;
+            /** @description A webhook request instead: `{name, provider, headers, body}`. Its signature is not verified; `event` and `delivery_id` replace what headers and body say. */
+            webhook?: Record<string, never>;
         };
         /** @description The result of a test, with what a gateway would do next. */
         PluginTrial: {
@@ -3599,6 +3970,15 @@ export interface components {
             /** @description Only deliveries of the webhook with this id. */
             webhook?: number;
         };
+        /** @description Webhook requests of the last hour that this node refused for the same reason. */
+        RefusedWebhooks: {
+            /** @description The path of the endpoint; null for paths that no endpoint has. */
+            endpoint: string | null;
+            /** Format: date-time */
+            last_at: string;
+            reason: string;
+            requests: number;
+        };
         /** @description An event on its way to another gateway. */
         Relay: {
             attempt_count: number;
@@ -3613,6 +3993,23 @@ export interface components {
             last_attempted_at: string | null;
             next_retry_at: string | null;
             status: components["schemas"]["DeliveryStatus"];
+        };
+        RelayBody: {
+            /** @description Values for the run at the receiver. */
+            baggage?: Record<string, never>;
+            /** @description The event's dedupe key at the receiver. */
+            dedupe_key?: string;
+            /**
+             * @description Return what would be done; change nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @description The type of the event. */
+            event: string;
+            /** @description The event's payload; an empty object by default. */
+            payload?: unknown;
+            /** @description The gateway, by its name in `instances`. */
+            to: string;
         };
         /** @description The dead event is deleted; with `dry_run`, it would be. */
         RelayDiscard: {
@@ -3637,6 +4034,16 @@ export interface components {
             /** @description Whether there may be more of them. */
             more: boolean;
             relays: string[];
+        };
+        /** @description The event is durably queued and will be sent; with `dry_run`, it would be. */
+        RelaySent: {
+            dry_run?: boolean;
+            event: string;
+            /** @description The same for every send; the receiver accepts it once. */
+            event_id?: string;
+            id?: string;
+            status?: components["schemas"]["DeliveryStatus"];
+            to: string;
         };
         /** @description The dead events are sent again; with `dry_run`, they would be. */
         RelaysRetry: {
@@ -3719,6 +4126,22 @@ export interface components {
             /** @description False if it was not paused. */
             resumed: boolean;
         };
+        RevertBody: {
+            /**
+             * @description Return what would be done; change nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /**
+             * @description Renew the seal of sealed files; on the local socket only.
+             * @default false
+             */
+            lock: boolean;
+            /** @description The `id` of the plan of a dry run; without `dry_run` it is required. */
+            plan?: string;
+            /** @description The snapshot to return to; default: the one before. */
+            snapshot?: string;
+        };
         /** @description The gateway's name and links. */
         RootPage: {
             links: {
@@ -3757,6 +4180,14 @@ export interface components {
             dry_run?: boolean;
             instance_id: string;
             job_ids: string[];
+        };
+        /** @description Past runs of a pipeline, and what the files would do with their events. */
+        RunComparison: {
+            /** @description The file that was compared with the running configuration. */
+            config: string;
+            cursor: string | null;
+            pipeline: string;
+            runs: components["schemas"]["ComparedRun"][];
         };
         /** @description A job of a pipeline run. */
         RunJob: {
@@ -3836,6 +4267,8 @@ export interface components {
             last_fire: string | null;
             last_success: string | null;
             next_run: string | null;
+            /** @description Of its jobs; secrets are `[REDACTED]`. */
+            payload: unknown;
             /** @description The pipeline that it starts, instead of a command. */
             pipeline: string | null;
             /** @description `pipeline:NAME` if it starts a pipeline. */
@@ -3861,7 +4294,7 @@ export interface components {
             before: string | null;
             /** @enum {string} */
             change: "added" | "removed" | "changed";
-            /** @description Earlier than 7 days if the schedule fires more than 2000 times in them. */
+            /** @description Earlier than 7 days if the schedules that differ fire very often in them. */
             compared_until: string;
             disappear: components["schemas"]["FireList"];
             /** @description False if the ends of jobs move the fires: `every` counts from there. */
@@ -3940,6 +4373,9 @@ export interface components {
             /** @description When it was put in force first. */
             created_at: string;
             id: string;
+            in_force: boolean;
+            /** @description Whether the node that answers keeps a copy of its files. */
+            restorable: boolean;
         };
         /** @description Configurations that were in force, newest first. */
         Snapshots: {
@@ -3968,6 +4404,8 @@ export interface components {
             paused: components["schemas"]["Pause"] | null;
             plugins: components["schemas"]["PluginStatus"][];
             queue_depth: number;
+            /** @description Counted in memory since the start, the most frequent first. */
+            refused_webhooks: components["schemas"]["RefusedWebhooks"][];
             running: number;
             running_gateway: boolean;
             /** @description Messages of alerts that did not arrive. */
@@ -4174,6 +4612,15 @@ export interface components {
             rule: string;
             run_id: string | null;
             to: string;
+        };
+        /** @description A plugin, pipeline or schedule that a plan has changed. */
+        WatchedSubject: {
+            after: components["schemas"]["OutcomeRate"];
+            before: components["schemas"]["OutcomeRate"];
+            /** @enum {string} */
+            kind: "plugin" | "pipeline" | "schedule" | "everything";
+            name: string;
+            risen: boolean;
         };
         /** @description A webhook for agents, without its secret. */
         Webhook: {
@@ -5666,6 +6113,129 @@ export interface operations {
             };
         };
     };
+    post_config_apply: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ApplyBody"];
+            };
+        };
+        responses: {
+            /** @description The planned configuration is in force; with `dry_run`, its plan. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigApplied"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_config_check: {
         parameters: {
             query?: never;
@@ -5991,6 +6561,129 @@ export interface operations {
             };
         };
     };
+    post_config_revert: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RevertBody"];
+            };
+        };
+        responses: {
+            /** @description The planned configuration is in force; with `dry_run`, its plan. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigApplied"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     post_config_set: {
         parameters: {
             query?: never;
@@ -6188,6 +6881,94 @@ export interface operations {
             };
         };
     };
+    get_config_watch: {
+        parameters: {
+            query?: {
+                /** @description The plan that was applied last. */
+                plan?: string;
+                /** @description The time to compare, after and before: at most `24h`. */
+                window?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The error rates of what the last plan has changed, and those of the same time before. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ConfigWatch"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_docs: {
         parameters: {
             query?: never;
@@ -6249,10 +7030,14 @@ export interface operations {
             query?: {
                 /** @description Resume after this event id, as `Last-Event-ID` does. */
                 after?: string;
+                /** @description Also send `agents.changed`, `nodes.changed` or `health.changed` without an id, at most once per second each. Takes `agents:ro` for `agents`, else `system:ro`. */
+                changes?: ("agents" | "nodes" | "health")[];
                 /** @description `go`: names and data of the Go program, and its backlog of 100 events. */
                 format?: "go";
                 /** @description Start with this many past events, at most 1,000, unless resuming. */
                 last?: number;
+                /** @description Also send `job.progress` without an id: what running jobs of this node report. Takes `jobs:ro` as well. */
+                progress?: boolean;
                 /** @description Only these topics; several are separated by commas or repeated. */
                 topic?: string[];
             };
@@ -8632,6 +9417,92 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_job_job_id_bundle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A job's id. */
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A job that has ended, without known secrets. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobBundle"];
                 };
             };
             /** @description Malformed; the error names what is wrong. */
@@ -11433,6 +12304,112 @@ export interface operations {
             };
         };
     };
+    get_pipelines_name_compare: {
+        parameters: {
+            query?: {
+                /** @description The `cursor` of the previous page. */
+                before?: string;
+                /** @description Another directory with a configuration; on the local socket only. */
+                directory?: string;
+                /** @description Maximum number of rows. */
+                limit?: number;
+                /** @description Only this run. */
+                run?: string;
+                /** @description Runs that started at this time or later. */
+                since?: string;
+            };
+            header?: never;
+            path: {
+                /** @description A pipeline's name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Past runs of a pipeline, and what the files would do with their events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunComparison"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     post_pipelines_name_pause: {
         parameters: {
             query?: never;
@@ -12590,6 +13567,132 @@ export interface operations {
             };
         };
     };
+    post_plugins_plugin_compare: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A plugin's name. */
+                plugin: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PluginComparisonBody"];
+            };
+        };
+        responses: {
+            /** @description Past jobs of a plugin, repeated with its files. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginComparison"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     post_plugins_plugin_test_command: {
         parameters: {
             query?: never;
@@ -13223,6 +14326,141 @@ export interface operations {
             };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_relays: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Within a day the same key returns the same result; with another body 422. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RelayBody"];
+            };
+        };
+        responses: {
+            /** @description The event is durably queued and will be sent; with `dry_run`, it would be. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RelaySent"];
+                };
+            };
+            /** @description The event is durably queued and will be sent; with `dry_run`, it would be. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RelaySent"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };

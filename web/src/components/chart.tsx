@@ -5,6 +5,7 @@ import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { formatDuration } from '../format/duration';
 import { theme } from '../format/theme';
+import { formatTime } from '../format/time';
 
 export interface Series {
   label: string;
@@ -23,6 +24,8 @@ export interface ChartProps {
 }
 
 const HEIGHT = 180;
+/** Pixels per character of a time at the axis, with the gap between two. */
+const TICK_CHARACTER = 8;
 
 export function Chart({ times, series, unit, label }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
@@ -56,9 +59,18 @@ function describePlot(element: HTMLElement, series: Series[], unit: string): uPl
     legend: { live: true },
     // From zero: a difference should not look larger than it is.
     scales: { y: { range: (_, __, most) => [0, (most || 1) * 1.1] } },
-    axes: [axis, { ...axis, size: 72, values: (_, ticks) => ticks.map(format) }],
+    axes: [
+      { ...axis, space: tickSpace, values: (_, ticks) => formatTicks(ticks) },
+      {
+        ...axis,
+        size: 72,
+        values: (_, ticks) => ticks.map(format),
+        // A half of a job is not a mark of the axis.
+        ...(unit === 'count' && { incrs: COUNT_STEPS }),
+      },
+    ],
     series: [
-      {},
+      { value: (_, time: number | null) => (time === null ? '–' : formatTime(toIso(time))) },
       ...series.map(({ label, color, isBar }) => ({
         label,
         stroke: colorOf(color),
@@ -70,6 +82,23 @@ function describePlot(element: HTMLElement, series: Series[], unit: string): uPl
       })),
     ],
   };
+}
+
+/** 1, 2, 5, 10, 20 and so on. */
+const COUNT_STEPS = [0, 1, 2, 3, 4, 5, 6, 7].flatMap((power) =>
+  [1, 2, 5].map((digit) => digit * 10 ** power),
+);
+
+const toIso = (seconds: number) => new Date(seconds * 1000).toISOString();
+
+/** The times of an axis as in the rest of the page, in the viewer's zone and language. */
+function formatTicks(ticks: number[]): string[] {
+  return ticks.map((seconds) => formatTime(toIso(seconds)));
+}
+
+/** Times of an earlier day are longer: their texts must not overlap. */
+function tickSpace(_: uPlot, __: number, least: number): number {
+  return formatTime(toIso(least)).length * TICK_CHARACTER;
 }
 
 function barPaths(): uPlot.Series.PathBuilder {

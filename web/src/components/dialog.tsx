@@ -1,4 +1,4 @@
-// Questions before an action. One dialog is open at a time; Escape and the backdrop close it.
+// Questions before an action. One dialog is open at a time; Escape closes it.
 
 import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
@@ -9,22 +9,32 @@ interface DialogProps {
   onClose: () => void;
   children: ComponentChildren;
   wide?: boolean;
+  /** A click outside closes it too; not where text that was entered would be lost. */
+  isLight?: boolean;
 }
 
-export function Dialog({ title, onClose, children, wide }: DialogProps) {
+export function Dialog({ title, onClose, children, wide, isLight }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = element.current;
+    const opener = document.activeElement;
     dialog?.showModal();
     // Not the button that closes it, which is the first element.
     dialog?.querySelector<HTMLElement>('input, textarea, select, footer button')?.focus();
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      // The browser does not return the focus of a dialog that is removed at once.
+      setTimeout(() => {
+        if (document.activeElement === document.body) (opener as HTMLElement | null)?.focus();
+      });
+    };
   }, []);
   return (
     <dialog
       ref={element}
       class={wide ? 'dialog dialog-wide' : 'dialog'}
       aria-label={title}
+      closedby={isLight ? 'any' : 'closerequest'}
       onCancel={(event) => {
         event.preventDefault();
         onClose();
@@ -70,7 +80,7 @@ export function QuestionDialog() {
   const current = question.value;
   if (!current) return null;
   return (
-    <Dialog title={current.title} onClose={() => current.answer(false)}>
+    <Dialog title={current.title} onClose={() => current.answer(false)} isLight>
       <div class="dialog-body">{current.text}</div>
       <footer class="dialog-foot">
         <button type="button" onClick={() => current.answer(false)}>

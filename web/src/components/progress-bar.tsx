@@ -1,7 +1,13 @@
+import { reported } from '../api/progress';
 import type { Progress } from '../api/types';
 import { formatDuration } from '../format/duration';
 
-/** How far a running job is, by its own report. */
+/** How far a running job is, by its own report: `known` is that of the list that has it. */
+export function JobProgress({ id, known }: { id: string; known: Progress | null | undefined }) {
+  const progress = reported.value.get(id) ?? known;
+  return progress ? <ProgressBar progress={progress} /> : null;
+}
+
 export function ProgressBar({ progress }: { progress: Progress }) {
   const { percent, message, seconds_left: left } = progress;
   return (

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { ApiError } from '../api/client';
 import type { Resource } from '../api/resource';
+import { capitalized } from '../format/text';
 
 interface EmptyProps {
   title: string;
@@ -34,14 +35,14 @@ export function Failure({ error, retry }: { error: Error; retry?: () => void }) 
   if (status === 403) {
     return (
       <Empty title="Your token does not allow this">
-        {error.message}. Ask for a token with this scope, or log in with another one.
+        {capitalized(error.message)}. Ask for a token with this scope, or log in with another one.
       </Empty>
     );
   }
-  if (status === 404) return <Empty title="Not found">{error.message}</Empty>;
+  if (status === 404) return <Empty title="Not found">{capitalized(error.message)}.</Empty>;
   return (
     <div class="failure" role="alert">
-      <p>{error.message}</p>
+      <p>{capitalized(error.message)}</p>
       {retry && (
         <button type="button" onClick={retry}>
           Try again

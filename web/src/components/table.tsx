@@ -1,6 +1,7 @@
 // A table whose sort order is in the address.
 
 import type { ComponentChildren } from 'preact';
+import { useId } from 'preact/hooks';
 import { queryValue, setQuery } from '../router/router';
 
 export interface Column<T> {
@@ -9,7 +10,7 @@ export interface Column<T> {
   cell: (row: T) => ComponentChildren;
   /** Makes the column sortable. */
   sortBy?: (row: T) => string | number | null;
-  /** Left out on narrow screens. */
+  /** Left out where the rows of a table would be too wide; on a phone each row is a card. */
   wide?: boolean;
   align?: 'right';
 }
@@ -29,6 +30,7 @@ export function Table<T>({ rows, columns, keyOf, label, defaultSort = '' }: Tabl
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must take the keyboard.
     <section class="table-wrap" tabIndex={0} aria-label={label}>
+      {rows.length > 1 && <SortSelect columns={columns} sort={sort} defaultSort={defaultSort} />}
       <table>
         <thead>
           <tr>
@@ -41,7 +43,7 @@ export function Table<T>({ rows, columns, keyOf, label, defaultSort = '' }: Tabl
           {shown.map((row) => (
             <tr key={keyOf(row)}>
               {columns.map((column) => (
-                <td key={column.id} class={classOf(column)}>
+                <td key={column.id} class={classOf(column)} data-label={column.title}>
                   {column.cell(row)}
                 </td>
               ))}
@@ -50,6 +52,41 @@ export function Table<T>({ rows, columns, keyOf, label, defaultSort = '' }: Tabl
         </tbody>
       </table>
     </section>
+  );
+}
+
+interface SortSelectProps<T> {
+  columns: Column<T>[];
+  sort: string;
+  defaultSort: string;
+}
+
+/** The sort order on a phone, where the rows are cards and the headings are not shown. */
+function SortSelect<T>({ columns, sort, defaultSort }: SortSelectProps<T>) {
+  const id = useId();
+  const sortable = columns.filter(({ sortBy }) => sortBy);
+  if (sortable.length === 0) return null;
+  return (
+    <div class="card-sort">
+      <label for={id}>Sort by</label>
+      <select
+        id={id}
+        value={sort}
+        onChange={({ currentTarget: { value } }) =>
+          setQuery({ sort: value === defaultSort ? null : value })
+        }
+      >
+        {!defaultSort && <option value="">default order</option>}
+        {sortable.flatMap(({ id, title }) => [
+          <option key={id} value={id}>
+            {title} ↑
+          </option>,
+          <option key={`-${id}`} value={`-${id}`}>
+            {title} ↓
+          </option>,
+        ])}
+      </select>
+    </div>
   );
 }
 

@@ -21,7 +21,13 @@ export interface TimelineRow {
 
 const WIDTH = 1000;
 const ROW = 24;
-const MIN_SPAN = 3;
+/** A short span stays visible, on a phone too. */
+const MIN_SPAN = 8;
+
+/** Attempts are drawn over the time between them, which would hide short ones. */
+function byWaiting(a: TimelineSpan, b: TimelineSpan): number {
+  return Number(b.status === 'waiting') - Number(a.status === 'waiting');
+}
 
 export function Timeline({ rows }: { rows: TimelineRow[] }) {
   const spans = rows.flatMap((row) => row.spans);
@@ -49,16 +55,17 @@ export function Timeline({ rows }: { rows: TimelineRow[] }) {
         >
           {rows.map(({ id, spans: own }, index) => (
             <g key={id}>
-              {own.map((span) => {
-                const start = place(toMillis(span.from));
+              {own.toSorted(byWaiting).map((span) => {
+                const from = place(toMillis(span.from));
                 const end = place(span.to ? toMillis(span.to) : now.value);
+                const width = Math.max(MIN_SPAN, end - from);
                 return (
                   <rect
                     key={span.from + span.status}
                     class={`span span-${span.status}`}
-                    x={start}
+                    x={Math.min(from, WIDTH - width)}
                     y={index * ROW + 6}
-                    width={Math.max(MIN_SPAN, end - start)}
+                    width={width}
                     height={ROW - 12}
                     rx="2"
                   >

@@ -1,5 +1,7 @@
 // Schedules in plain language. Anything unusual stays as it is written.
 
+import { capitalized } from './text';
+
 const DAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 const MONTHS = [
   'January',
@@ -16,10 +18,23 @@ const MONTHS = [
   'December',
 ];
 
+const UNITS: Record<string, string> = { s: 's', m: 'min', h: 'h', d: 'd', w: 'w' };
+
+const SINGLE: Record<string, string> = {
+  s: 'second',
+  m: 'minute',
+  h: 'hour',
+  d: 'day',
+  w: 'week',
+};
+
 /** Describes a rule of the gateway, such as `cron 30 2 * * *` or `every 5m`. */
 export function describeRule(rule: string): string {
   if (rule.startsWith('cron ')) return describeCron(rule.slice(5)) ?? rule;
-  return rule.charAt(0).toUpperCase() + rule.slice(1);
+  const single = /^every 1([smhdw])$/.exec(rule)?.[1];
+  if (single) return `Every ${SINGLE[single]}`;
+  const spaced = rule.replace(/(?<=\d)([smhdw])(?=\d|$)/g, (_, unit) => ` ${UNITS[unit]} `);
+  return capitalized(spaced.trimEnd());
 }
 
 /** Describes five cron fields, or returns null if no short sentence says the same. */

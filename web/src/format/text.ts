@@ -1,4 +1,4 @@
-/** The part of an id that tells two apart: ids begin with their time. */
+/** The part of an id in which two differ: ids begin with their time. */
 export function shortId(id: string): string {
   return id.length > 13 ? id.slice(-8) : id;
 }

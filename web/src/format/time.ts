@@ -32,6 +32,13 @@ export function formatTime(text: string): string {
   return (isToday ? CLOCK : DAY_AND_CLOCK).format(time);
 }
 
+const FULL_TIME = /\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d[\d:.]*(?:Z|[+-]\d\d:\d\d))/g;
+
+/** A text of the gateway with its times in the viewer's zone. */
+export function withLocalTimes(text: string): string {
+  return text.replace(FULL_TIME, (_, day, clock) => formatTime(`${day}T${clock}`));
+}
+
 /** The hour of a time. */
 export function formatHour(text: string): string {
   return HOUR.format(new Date(text));

@@ -15,7 +15,7 @@ export function HelpDialog() {
     isHelpOpen.value = false;
   };
   return (
-    <Dialog title="Keyboard" onClose={close}>
+    <Dialog title="Keyboard" onClose={close} isLight>
       <div class="dialog-body keys">
         <dl>
           {KEYS.map(([key, text]) => (

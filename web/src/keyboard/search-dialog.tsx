@@ -42,11 +42,13 @@ function Search() {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) setChosen((chosen + step + shown.length) % Math.max(1, shown.length));
     else if (event.key === 'Enter') open(shown[chosen]);
+    // Otherwise the browser only empties the field.
+    else if (event.key === 'Escape') close();
     else return;
     event.preventDefault();
   };
   return (
-    <Dialog title="Search" onClose={close}>
+    <Dialog title="Search" onClose={close} isLight>
       <div class="dialog-body search">
         <input
           type="search"

@@ -3,9 +3,12 @@ import { act } from 'preact/test-utils';
 import { afterEach, describe, expect, it } from 'vitest';
 import { parseJson } from '../../src/api/json';
 import { JsonView } from '../../src/components/json-view';
+import { lazy } from '../../src/components/lazy';
 import { LogView } from '../../src/components/log-view';
 import { checkPayload, initialPayload, PayloadEditor } from '../../src/components/schema-form';
 import { sortRows } from '../../src/components/table';
+import { Timeline } from '../../src/components/timeline';
+import { withLinks } from '../../src/screens/job/why';
 
 const root = document.createElement('div');
 
@@ -40,6 +43,45 @@ describe('LogView', () => {
     expect(view.querySelector('b')).toBeNull();
     expect(lines[0]?.textContent).toBe('1<b>line</b>');
     expect(view.textContent).toContain('10,000 lines');
+  });
+});
+
+describe('withLinks', () => {
+  it('links the ids of jobs, and not that of an approval', async () => {
+    const id = '01a1f0ea-09fb-7501-969a-cd507f61d9af';
+    const text = `it joins job ${id}; decide with \`ductile approval approve ${id}\``;
+    const view = await show(<p>{withLinks(text)}</p>);
+    expect(view.textContent).toBe(text);
+    expect([...view.querySelectorAll('a')].map(({ hash }) => hash)).toEqual([`#/jobs/${id}`]);
+  });
+});
+
+describe('Timeline', () => {
+  it('keeps short spans at the end visible', async () => {
+    const span = (from: string, to: string) => ({ from, to, status: 'succeeded', label: '' });
+    const spans = [span('2026-01-01T00:00:00Z', '2026-01-01T00:10:00Z')];
+    const last = [span('2026-01-01T00:09:59.999Z', '2026-01-01T00:10:00Z')];
+    const rows = [
+      { id: '1', title: 'a', spans },
+      { id: '2', title: 'b', spans: last },
+    ];
+    const view = await show(<Timeline rows={rows} />);
+    const width = Number(view.querySelector('svg')?.getAttribute('viewBox')?.split(' ')[2]);
+    for (const rect of view.querySelectorAll('rect')) {
+      const [x, length] = ['x', 'width'].map((name) => Number(rect.getAttribute(name)));
+      expect(length).toBeGreaterThan(0);
+      expect((x ?? 0) + (length ?? 0)).toBeLessThanOrEqual(width);
+    }
+  });
+});
+
+describe('lazy', () => {
+  it('offers to load the page again if a part is missing', async () => {
+    const Part = lazy(() => Promise.reject(new Error('404')));
+    await show(<Part />);
+    const view = await show(<Part />);
+    expect(view.textContent).toContain('could not be loaded');
+    expect(view.querySelector('button')?.textContent).toBe('Try again');
   });
 });
 

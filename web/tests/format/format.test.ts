@@ -8,7 +8,7 @@ import {
   stepName,
   stripTerminalSequences,
 } from '../../src/format/text';
-import { describeTime } from '../../src/format/time';
+import { describeTime, formatTime, withLocalTimes } from '../../src/format/time';
 
 describe('formatDuration', () => {
   it.each([
@@ -61,6 +61,19 @@ describe('describeCron', () => {
   );
 });
 
+describe('describeRule', () => {
+  it.each([
+    ['every 7s', 'Every 7 s'],
+    ['every 1h', 'Every hour'],
+    ['every 1h30m', 'Every 1 h 30 min'],
+    ['after 3s', 'After 3 s'],
+    ['at 2026-01-01T00:00:00Z', 'At 2026-01-01T00:00:00Z'],
+    ['cron 30 2 * * *', 'At 02:30'],
+  ])('%s', (rule, expected) => {
+    expect(describeRule(rule)).toBe(expected);
+  });
+});
+
 describe('texts', () => {
   it('counts', () => {
     expect([countOf(1, 'job'), countOf(1200, 'job'), countOf(2, 'delivery', 'deliveries')]).toEqual(
@@ -93,5 +106,15 @@ describe('texts', () => {
     );
     expect(describeTime('2026-11-16T18:15:36Z', 'No/Zone')).toContain('2026-11-16T18:15:36Z');
     expect(describeTime('not a time', undefined)).toBe('not a time');
+  });
+
+  it("shows the times within a text in the viewer's zone", () => {
+    const at = '2026-11-16T18:15:36.5Z';
+    expect(withLocalTimes(`its retry is due at ${at}.`)).toBe(
+      `its retry is due at ${formatTime(at)}.`,
+    );
+    expect(withLocalTimes('not before 2026-11-16 18:15:36+00:00')).toBe(
+      `not before ${formatTime('2026-11-16T18:15:36Z')}`,
+    );
   });
 });

@@ -5,19 +5,27 @@ import { act } from 'preact/test-utils';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { sessionState } from '../../src/api/session';
 import type { GatewayEvent } from '../../src/api/types';
+import { Agents } from '../../src/screens/agents/agents';
+import { GatewayNodes } from '../../src/screens/configuration/nodes';
 import { Home } from '../../src/screens/home/home';
+import { Pipelines } from '../../src/screens/pipelines/pipelines';
 import { LAST_STATUS } from '../../src/screens/plugins/health-checks';
 import { Plugins } from '../../src/screens/plugins/plugins';
 import { DeliveryList } from '../../src/screens/webhooks/delivery-list';
 
-const { listeners } = vi.hoisted(() => ({
+const { listeners, stream } = vi.hoisted(() => ({
   listeners: new Set<(events: GatewayEvent[]) => void>(),
+  stream: { open: () => {} },
 }));
 
 vi.mock('../../src/api/events', async () => {
   const { signal } = await import('@preact/signals');
+  const connects = signal(0);
+  stream.open = () => {
+    connects.value += 1;
+  };
   return {
-    reconnects: signal(0),
+    connects,
     onEvents: (listener: (events: GatewayEvent[]) => void) => {
       listeners.add(listener);
       return () => listeners.delete(listener);
@@ -33,7 +41,21 @@ const CHECK = '/system/status?health=run';
 const LAST = { plugin: 'echo', command: 'poll', status: 'failed', completed_at: '2026-01-01' };
 const HEALTH = { healthy: true, detail: 'fine', duration_ms: 1 };
 const STATUS = { ...PLUGIN, state: 'refused', health: HEALTH, last_run: LAST };
+const PIPELINE = {
+  on: 'go',
+  on_hook: null,
+  from_pipeline: null,
+  execution_mode: 'async',
+  steps: 1,
+};
+const RUN = { instance_id: 'r', status: 'failed', started_at: '2026-01-01', ended_at: null };
 const ANSWERS: Record<string, object> = {
+  '/pipelines': {
+    pipelines: [
+      { ...PIPELINE, name: 'rare', last_run: RUN },
+      { ...PIPELINE, name: 'idle', last_run: null },
+    ],
+  },
   '/plugins': { plugins: [PLUGIN] },
   [LAST_STATUS]: { plugins: [STATUS] },
   '/gateway/deliveries': { deliveries: [], cursor: null },
@@ -113,6 +135,35 @@ describe('the plugins', () => {
   });
 });
 
+it.each([
+  [<Agents />, '/gateway/heartbeats', 'agents'],
+  [<GatewayNodes />, '/nodes', 'nodes'],
+  [<Home />, '/healthz', 'health'],
+  [<Home />, '/nodes', 'nodes'],
+])(
+  'fetches what the stream reports as changed, and only that (%#)',
+  async (screen, address, kind) => {
+    await show(screen);
+    for (const other of ['agents', 'nodes', 'health'].filter((each) => each !== kind))
+      await publish(other, `${other}.changed`, {});
+    expect(countOf(address)).toBe(1);
+    await publish(kind, `${kind}.changed`, {});
+    expect(countOf(address)).toBe(2);
+  },
+);
+
+it('shows the last run of each pipeline, without a second request', async () => {
+  await show(<Pipelines />);
+  const rows = [...root.querySelectorAll('tbody tr')].map((row) => row.textContent);
+  expect(rows[0]).toMatch(/rare.*failed/);
+  expect(rows[1]).toMatch(/idle.*never/);
+  await publish('pipelines', 'pipeline.ended', {});
+  expect(requests.filter((sent) => sent.startsWith('/pipeline'))).toEqual([
+    '/pipelines',
+    '/pipelines',
+  ]);
+});
+
 it('runs no health command on events at home, and follows deliveries', async () => {
   await show(<Home />);
   await publish('jobs', 'job.dead', ENDED);
@@ -127,4 +178,14 @@ it('fetches the deliveries again after one has changed', async () => {
   await show(<DeliveryList />);
   await publish('gateway:webhooks', 'WebhookDeliveryEvent', {});
   expect(countOf('/gateway/deliveries')).toBe(2);
+});
+
+it('fetches again what it fetched before the event stream was open, and only that', async () => {
+  await show(<DeliveryList />);
+  stream.open();
+  await settle();
+  expect(countOf('/gateway/deliveries')).toBe(2);
+  await act(() => render(null, root));
+  await show(<DeliveryList />);
+  expect(countOf('/gateway/deliveries')).toBe(3);
 });

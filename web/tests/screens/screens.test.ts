@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type {
   AlertRules,
   Attempt,
+  GatewayEvent,
   JobPage,
   Overview,
   PipelineStep,
@@ -17,6 +18,7 @@ import { editablePayload } from '../../src/screens/job/replay-dialog';
 import { describeStart, groupHandlers } from '../../src/screens/pipelines/handlers';
 import { shapeOf } from '../../src/screens/pipelines/pipeline-graph';
 import { groupSamples, percentile } from '../../src/screens/plugins/statistics';
+import { concernsRun } from '../../src/screens/runs/run';
 import { graphOf, timelineOf } from '../../src/screens/runs/run-steps';
 import { describePlan } from '../../src/screens/webhooks/bulk';
 
@@ -44,6 +46,8 @@ describe('findAttention', () => {
     deliveries: null,
     approvals: null,
     alerts: null,
+    health: null,
+    nodes: null,
   };
 
   it('finds nothing in nothing', () => {
@@ -124,6 +128,24 @@ describe('findAttention', () => {
     expect(items.map(({ kind, href }) => [kind, href])).toEqual([['1 failed job', '/jobs/new']]);
   });
 
+  it('reports parts of the gateway that fail, and nodes that are lost, first', () => {
+    const part = (name: string, critical: boolean) => ({ part: name, error: 'why', critical });
+    const failing = [part('retention', false), part('undelivered alerts', false)];
+    const nodes = {
+      nodes: [
+        { name: 'a', state: 'lost' },
+        { name: 'b', state: 'stopped' },
+      ],
+    };
+    const items = findAttention({ ...nothing, health: { status: 'ok', failing }, nodes } as never);
+    expect(items.map(({ kind, title, tone }) => [kind, title, tone])).toEqual([
+      ['Gateway', 'Retention', 'warn'],
+      ['Node', 'a', 'bad'],
+    ]);
+    const [down] = findAttention({ ...nothing, health: new Error('the disk is full') });
+    expect(down?.why).toBe('the disk is full');
+  });
+
   it('puts open breakers and held plugins first', () => {
     const overview = {
       breakers: [{ plugin: 'a', command: 'poll', state: 'open', opened_at: null }],
@@ -134,6 +156,24 @@ describe('findAttention', () => {
       ['a.poll', 'The circuit breaker is open: its schedule does not fire.'],
       ['b', 'its manifest is broken'],
     ]);
+  });
+});
+
+describe('concernsRun', () => {
+  const event = (topic: string, data: object) => ({ topic, data }) as unknown as GatewayEvent;
+  const run = (status: string) =>
+    ({ instance_id: 'r', status, steps: [{ job_id: null }, { job_id: '1' }] }) as never;
+
+  it('is true for its own events, and while it runs for those of any job', () => {
+    const ended = run('failed');
+    expect(concernsRun(event('jobs', { job_id: '1' }), ended)).toBe(true);
+    expect(concernsRun(event('jobs', { job_id: '2', parent_job_id: '1' }), ended)).toBe(true);
+    expect(concernsRun(event('jobs', { job_id: '2' }), ended)).toBe(false);
+    expect(concernsRun(event('jobs', { job_id: '2' }), run('running'))).toBe(true);
+    expect(concernsRun(event('jobs', { job_id: '2' }), null)).toBe(true);
+    expect(concernsRun(event('pipelines', { instance_id: 'r' }), ended)).toBe(true);
+    expect(concernsRun(event('pipelines', { instance_id: 'q' }), ended)).toBe(false);
+    expect(concernsRun(event('alerts', {}), ended)).toBe(false);
   });
 });
 
@@ -182,7 +222,7 @@ describe('graphs', () => {
     expect(nodes.map(({ title, status }) => [title, status])).toEqual([
       ['photos.new', 'start'],
       ['s', 'none'],
-      ['s.0.a', 'none'],
+      ['a', 'none'],
       ['end', 'failed'],
     ]);
     expect(edges.map(({ from, to }) => [from, to])).toEqual([

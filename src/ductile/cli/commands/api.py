@@ -30,7 +30,7 @@ METHODS = click.Choice(["GET", "POST", "DELETE"], case_sensitive=False)
     "fields",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Body field, or query parameter with GET. JSON values are parsed.",
+    help="Body field, or query parameter with GET; JSON is parsed.",
 )
 @click.option("-d", "--data", metavar="JSON", help="Whole request body; - reads stdin.")
 @click.option(

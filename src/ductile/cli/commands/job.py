@@ -34,7 +34,14 @@ from ductile.cli.options import (
 )
 from ductile.errors import UsageError
 
-job = Noun("job", "List, inspect, retry, cancel and replay jobs.")
+job = Noun(
+    "job",
+    "List, inspect, retry, cancel and replay jobs.",
+    actions={
+        "bundle": "commands.job_bundle:bundle",
+        "rerun": "commands.job_bundle:rerun",
+    },
+)
 job.add_command(logs)
 
 CANCEL_TIMEOUT = 15.0

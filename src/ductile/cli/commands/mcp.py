@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from ductile.cli import output
 from ductile.cli.client import GatewayClient
 from ductile.cli.command import CommandContext, write
 from ductile.config.validate import INSTALL_MCP
@@ -13,6 +15,9 @@ from ductile.errors import NotRunning, Refused
 
 if TYPE_CHECKING:
     from ductile.http.mcp.route_caller import RouteRequest
+
+MAX_REQUESTS = 32
+"""Requests at a time: with fewer threads, calls that wait would hold back the one that cancels."""
 
 
 @write("mcp")
@@ -24,13 +29,16 @@ def mcp(context: CommandContext) -> None:
     if client is None:
         raise NotRunning("no gateway is running; start one: ductile system start")
     if context.dry_run:
-        context.show({"dry_run": True, "gateway": str(client.path)}, lambda _: None)
+        document = {"dry_run": True, "gateway": str(client.path)}
+        context.show(document, lambda _: output.print_line(f"would use {client.path}"))
         return
     from mcp.server.stdio import stdio_server
 
     from ductile.http.mcp.server import build_server
 
     async def serve() -> None:
+        threads = ThreadPoolExecutor(MAX_REQUESTS, "mcp")
+        asyncio.get_running_loop().set_default_executor(threads)
         server = build_server(SocketRequests(client))
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())

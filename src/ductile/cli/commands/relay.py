@@ -10,10 +10,52 @@ from ductile.cli import output
 from ductile.cli.client import path_to
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.dead_letters import discard_all, until_option
-from ductile.cli.options import DELIVERY_STATUS, limit_option
+from ductile.cli.options import DELIVERY_STATUS, limit_option, read_json
 from ductile.errors import UsageError
 
-relay = Noun("relay", "List and retry events sent to other gateways.")
+relay = Noun("relay", "Send events to other gateways; list and retry them.")
+
+
+@relay.write("send")
+@click.argument("instance")
+@click.option("--event", required=True, metavar="TYPE", help="Type of the event.")
+@click.option("--payload", metavar="JSON|@FILE|-", help="Payload; - reads stdin. Default: {}.")
+@click.option("--payload-file", metavar="FILE", hidden=True, help="Same as --payload @FILE.")
+@click.option("--baggage", metavar="JSON|@FILE", help="Values for the run at the receiver.")
+@click.option("--baggage-file", metavar="FILE", hidden=True, help="Same as --baggage @FILE.")
+@click.option("--dedupe-key", metavar="KEY", help="Dedupe key of the event at the receiver.")
+def send(
+    context: CommandContext,
+    instance: str,
+    event: str,
+    payload: str | None,
+    payload_file: str | None,
+    baggage: str | None,
+    baggage_file: str | None,
+    dedupe_key: str | None,
+) -> None:
+    """Send an event to another gateway.
+
+    INSTANCE is its name in `instances`. The event is sent at once, and again until the other
+    gateway has accepted it.
+    """
+    body: dict[str, Any] = {"to": instance, "event": event}
+    texts = {"payload": (payload, payload_file), "baggage": (baggage, baggage_file)}
+    for name, (text, file) in texts.items():
+        if text is not None and file is not None:
+            raise UsageError(f"--{name} and --{name}-file cannot be combined")
+        if (given := f"@{file}" if file is not None else text) is not None:
+            body[name] = read_json(given, f"the {name}")
+    if dedupe_key is not None:
+        body["dedupe_key"] = dedupe_key
+    context.show(context.post("/relays", body), _show_sent)
+
+
+def _show_sent(done: dict[str, Any]) -> None:
+    if done.get("dry_run"):
+        output.print_line(f"would send {done['event']} to {done['to']}")
+    else:
+        output.print_line(f"queued {done['event']} to {done['to']} as relay {done['id']}")
 
 
 @relay.read("list")

@@ -11,6 +11,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import SCHEDULE, WholeNumber, parse_since
+from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound, UsageError
 
 LATE = timedelta(minutes=1)
@@ -74,9 +75,9 @@ def next_fires(context: CommandContext, name: str, count: int) -> None:
     a gateway that starts now.
     """
     with context.target.open_reader() as api:
-        page = api.get("/scheduler/next", name=name, count=count)
+        with context.reading_gateway(api):
+            page = api.get("/scheduler/next", name=name, count=count)
         page["held"] = [] if page["fires"] else _block_reasons(api, name)
-        context.warn_of_difference(api)
     context.show(page, _show_fires)
 
 
@@ -115,7 +116,7 @@ def _show_fires(page: Json) -> None:
 )
 def explain(context: CommandContext, name: str, since: str) -> None:
     """Show which occurrences fired, and why others did not."""
-    with context.target.open_reader() as api:
+    with context.target.open_reader() as api, context.reading_gateway(api):
         page = api.get("/scheduler/explain", name=name, since=since)
     context.show(page, _show_occurrences)
 
@@ -164,7 +165,7 @@ def resume(context: CommandContext, name: str) -> None:
 
 def _set(context: CommandContext, name: str, verb: str) -> None:
     with context.open_api() as api:
-        row = _find_one(api, name)
+        row = _find_one(api, name, context)
         result = context.post_to(api, path_to("scheduler", row["plugin"], row["schedule"], verb))
     context.show({**result, "was": row["state"]}, _show_pause)
 
@@ -183,10 +184,13 @@ def _find(api: GatewayApi, name: str) -> list[Any]:
     return found or [row for row in rows if row["pipeline"] == owner]
 
 
-def _find_one(api: GatewayApi, name: str) -> Json:
+def _find_one(api: GatewayApi, name: str, context: CommandContext) -> Json:
     found = _find(api, name)
     if not found:
-        raise NotFound(f"there is no schedule {name!r}")
+        context.warn_of_difference(api)
+        rows = api.get("/scheduler/jobs")["schedules"]
+        names = [f"{row['plugin']}/{row['schedule']}" for row in rows]
+        raise NotFound(f"there is no schedule {name!r}{did_you_mean(name, names)}")
     if len(found) > 1:
         ids = ", ".join(f"{row['plugin']}/{row['schedule']}" for row in found)
         raise UsageError(f"{name} has several schedules; choose one: {ids}")

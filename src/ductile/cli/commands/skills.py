@@ -65,6 +65,7 @@ def listing(context: CommandContext) -> None:
     """List the plugin commands and pipelines to call."""
     with context.target.open_reader() as api:
         page = api.get("/skills")
+        context.warn_of_difference(api)
     context.show(page, _show_list)
 
 

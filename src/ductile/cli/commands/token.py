@@ -117,12 +117,15 @@ def listing(context: CommandContext) -> None:
 def _show_secret(created: dict[str, Any]) -> None:
     scopes = ", ".join(created["scopes"])
     if created.get("dry_run"):
-        output.print_line(f"would create a token {created['name']} with {scopes}")
+        change = "replace the secret of the token" if "id" in created else "create a token"
+        output.print_line(f"would {change} {created['name']} with {scopes}")
         return
     click.echo(created["token"])
     expiry = created["expires_at"]
     expires = f"expires {output.format_time(expiry)}" if expiry else "no expiry"
     output.print_stderr(f"{created['name']}: {scopes}; {expires}. It is not shown again.")
+    if until := created.get("previous_until"):
+        output.print_stderr(f"The old secret works until {output.format_time(until)}.")
 
 
 def _show_revoked(done: dict[str, Any]) -> None:

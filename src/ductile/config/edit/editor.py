@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from ductile.config.edit.spans import TextSpan, parse_spans
 from ductile.config.edit.splice import Splicer
 from ductile.config.load import read_variables
 from ductile.config.loader.expand import ReferenceValues, expand
-from ductile.config.loader.files import Source, replace
+from ductile.config.loader.files import Source, lock_directories, replace
 from ductile.config.loader.include import Sources, gather_readable
 from ductile.config.loader.interpolate import RESERVED, Variables, names_in
 from ductile.config.loader.nodes import (
@@ -38,6 +35,7 @@ from ductile.config.loader.secrets import (
 from ductile.config.loader.yaml import NotJson, compose, type_of
 from ductile.config.loader.yaml import resolve as typed
 from ductile.config.models.fields import RawScalar
+from ductile.config.versions.journal import finish_interrupted
 from ductile.core.values.redact import REDACTED
 from ductile.errors import ConfigError, Problem, Refused, UsageError, dotted, errors_of
 from ductile.errors import Path as KeyPath
@@ -81,7 +79,7 @@ class FileEdit:
         """
         try:
             real = self.file.resolve(strict=True)
-            with _lock(real.parent):
+            with lock_directories([real.parent]):
                 if real.read_bytes() != self.before:
                     raise Refused(
                         f"{self.file} has changed since it was read; nothing was written; try again"
@@ -97,6 +95,7 @@ class ConfigEditor:
     def __init__(self, config: Path) -> None:
         """`config` is the path of config.yaml."""
         self.config = config
+        finish_interrupted(config.parent)
         self._sources = gather_readable(config)
         self.document = _read_document(self._sources)
         """The merged files as plain values; variable references are kept as text."""
@@ -114,7 +113,7 @@ class ConfigEditor:
             variables, SecretSources(self.config.parent, environ), read_secrets=False
         )
         expanded = expand(self._sources.tree, self._sources.variables, values)
-        wrong = [p for p in expanded.problems if p.path[: len(path)] == path]
+        wrong = [p for p in (*expanded.problems, *expanded.unset) if p.path[: len(path)] == path]
         if errors := errors_of((*problems, *wrong)):
             raise ConfigError(errors)
         value = _redact_data(get_at(expanded.data, path), path, known)
@@ -342,14 +341,3 @@ def _key_path(span: TextSpan, text: str) -> KeyPath:
             keys.append(text[above.key.start : above.key.end].strip("\"'"))
         above = above.parent
     return tuple(reversed(keys))
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Serialize concurrent `config set` commands."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -19,7 +19,7 @@ from ductile.errors import Path, Problem
 @dataclass(frozen=True, slots=True)
 class ReceivedReferences:
     """The references in a scalar that a plugin receives: in its `config`, its `env`, the payload of
-    its schedules or the `with` of a step."""
+    a schedule of the plugin or of a pipeline with it, or the `with` of a step."""
 
     path: Path
     plugin: str
@@ -37,6 +37,8 @@ class Expanded:
     """Scalars that have a problem already, or whose variables were not looked up; the schema's
     errors about them are dropped."""
     problems: list[Problem] = field(default_factory=list)
+    unset: list[Problem] = field(default_factory=list)
+    """The problems of variables that are not set."""
     received: list[ReceivedReferences] = field(default_factory=list)
     has_unread_secrets: bool = False
     """Whether a reference to a secret was left as it was written."""
@@ -73,7 +75,9 @@ def expand(tree: MappingNode, variables: Variables, values: ReferenceValues | No
 class _Expander:
     def __init__(self, variables: Variables, values: ReferenceValues | None) -> None:
         self.out = Expanded()
-        self._receiver: str | None = None
+        self._receivers: tuple[str, ...] = ()
+        self._members: tuple[str, ...] = ()
+        """The plugins of the steps of the pipeline that is walked."""
         self._variables = variables
         self._values = values
 
@@ -81,15 +85,17 @@ class _Expander:
         match node:
             case MappingNode():
                 table = {}
+                if len(path) == 2 and path[0] == "pipelines":
+                    self._members = tuple(dict.fromkeys(self._list_uses(node)))
                 for raw, entry in node.items.items():
                     key = self._variables.restore(raw)
                     here = (*path, key)
                     self.out.locations[here] = entry.location
                     self.out.keys[here] = entry.key
-                    outer = self._receiver
-                    self._receiver = outer or self._find_receiver(node, here)
+                    outer = self._receivers
+                    self._receivers = outer or self._find_receivers(node, here)
                     table[key] = self.walk(entry.value, here)
-                    self._receiver = outer
+                    self._receivers = outer
                 return table
             case SequenceNode():
                 for index, item in enumerate(node.items):
@@ -98,24 +104,40 @@ class _Expander:
             case ScalarNode():
                 return self._scalar(node, path)
 
-    def _find_receiver(self, node: MappingNode, path: Path) -> str | None:
-        """The plugin that receives the value at `path`, which is an entry of `node`."""
+    def _find_receivers(self, node: MappingNode, path: Path) -> tuple[str, ...]:
+        """The plugins that receive the value at `path`, which is an entry of `node`."""
+        is_payload = path[2:3] == ("schedules",) and len(path) == 5 and path[4] == "payload"
         if path[0] == "plugins":
             is_own = path[2:] in (("config",), ("env",))
-            is_payload = path[2:3] == ("schedules",) and len(path) == 5 and path[4] == "payload"
-            return str(path[1]) if is_own or is_payload else None
-        uses = node.get("uses") if path[0] == "pipelines" and path[-1] == "with" else None
+            return (str(path[1]),) if is_own or is_payload else ()
+        if path[0] != "pipelines":
+            return ()
+        if is_payload:
+            return self._members
+        return self._expand_uses(node) if path[-1] == "with" else ()
+
+    def _list_uses(self, node: Node) -> Iterator[str]:
+        """The plugins of all steps below a node."""
+        if isinstance(node, MappingNode):
+            yield from self._expand_uses(node)
+            for entry in node.items.values():
+                yield from self._list_uses(entry.value)
+        elif isinstance(node, SequenceNode):
+            for item in node.items:
+                yield from self._list_uses(item)
+
+    def _expand_uses(self, step: MappingNode) -> tuple[str, ...]:
+        uses, values = step.get("uses"), self._values
         if not isinstance(uses, ScalarNode):
-            return None
-        values = self._values
+            return ()
         if values is None:
-            return uses.text
-        return self._variables.expand(uses, values.variables, values.secrets).text
+            return (uses.text,)
+        return (self._variables.expand(uses, values.variables, values.secrets).text,)
 
     def _scalar(self, scalar: ScalarNode, path: Path) -> RawScalar | None:
         names = self._variables.names_in(scalar.text)
-        if names and (plugin := self._receiver):
-            self.out.received.append(ReceivedReferences(path, plugin, names))
+        if names:
+            self.out.received += [ReceivedReferences(path, one, names) for one in self._receivers]
         if self._values is None and self._variables.conceals(scalar.text):
             self.out.broken.add(path)
             return self._keep_as_written(scalar)
@@ -165,13 +187,12 @@ class _Expander:
 
     def _report_failures(self, expansion: Expansion, scalar: ScalarNode, path: Path) -> None:
         for name in dict.fromkeys(expansion.missing):
-            self._reject(
-                scalar,
-                path,
+            message = (
                 f"the variable {name} is not set; set it in the environment or an .env file, "
-                f"or write ${{{name}:-default}}",
-                None,
+                f"or write ${{{name}:-default}}"
             )
+            self.out.broken.add(path)
+            self.out.unset.append(scalar.location.problem(message, path=path))
         for name, reason in dict.fromkeys(expansion.unavailable):
             self._reject(scalar, path, f"cannot read the secret ${{{name}}}: {reason}", None)
         for name, content in expansion.used:

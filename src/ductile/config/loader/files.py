@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from blake3 import blake3
@@ -17,6 +19,8 @@ from ductile.files import give_to_owner
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_FILES = 1000
+Drafts = Mapping[Path, bytes | None]
+"""Content that replaces that of files; None for a file that is to be absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,10 @@ class Reader:
 
     `hashes` has every file that was read; `symlinks` has every symlink on the way from `/`, for
     the caller to allow or refuse. A symlink that leads out of its root is never followed.
-    `drafts` replace the content of their files, which must exist nevertheless.
+    `drafts` replace the content of their files, whether they exist or not; None hides a file.
     """
 
-    def __init__(self, root: Path, drafts: Mapping[Path, bytes] | None = None) -> None:
+    def __init__(self, root: Path, drafts: Drafts | None = None) -> None:
         self.root = root
         self._drafts = drafts or {}
         self.hashes: dict[Path, str] = {}
@@ -80,11 +84,15 @@ class Reader:
                 )
             self._full = True
             return None
+        if self._drafts.get(path, b"") is None:
+            self._refuse(path, asked, f"there is no file {path}; create it, or correct the path")
+            return None
         real = self._resolve(path, asked)
         if real is None:
             return None
         try:
-            data = self._drafts[path] if path in self._drafts else self._read_bytes(real)
+            draft = self._drafts.get(path)
+            data = self._read_bytes(real) if draft is None else draft
         except OSError as error:
             reason = os.strerror(error.errno or errno.EIO)
             self._refuse(path, asked, f"cannot read {path}: {reason}")
@@ -98,6 +106,26 @@ class Reader:
         digest = blake3(data).hexdigest()
         self.hashes[path] = digest
         return Source(path, data, digest)
+
+    def exists(self, path: Path) -> bool:
+        """Whether the path names anything; links are not followed."""
+        if path in self._drafts:
+            return self._drafts[path] is not None
+        return os.path.lexists(path) or self.is_directory(path)
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether it is a directory, or would be with the drafts."""
+        return is_directory(path) or any(draft.parent == path for draft in self._present())
+
+    def list_files(self, directory: Path, suffix: str) -> list[Path]:
+        """See `list_files`; raises `OSError`."""
+        found = list_files(directory, suffix) if is_directory(directory) else []
+        new = {path for path in self._present() if path.parent == directory}
+        new = {path for path in new if path.name.endswith(suffix) and path.name[0] != "."}
+        return sorted(path for path in {*found, *new} if self.exists(path))
+
+    def _present(self) -> list[Path]:
+        return [path for path, data in self._drafts.items() if data is not None]
 
     def _read_bytes(self, real: Path) -> bytes | None:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -117,7 +145,7 @@ class Reader:
             for step in (*reversed(path.parents), path):
                 if step.is_symlink():
                     self.symlinks.setdefault(step, asked)
-            real = path.resolve(strict=True)
+            real = path.resolve(strict=path not in self._drafts)
         except FileNotFoundError:
             self._refuse(path, asked, f"there is no file {path}; create it, or correct the path")
             return None
@@ -135,6 +163,26 @@ class Reader:
     ) -> None:
         report = asked.problem if asked.file != str(path) else Problem
         self.problems.append(report(message, allowed=allowed))
+
+
+@contextmanager
+def lock_directories(directories: Iterable[Path]) -> Iterator[None]:
+    """Serialize the processes that replace files in these directories."""
+    with ExitStack() as stack:
+        for directory in sorted(set(directories)):
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def absolute(base: Path, path: Path | str) -> Path:
@@ -186,8 +234,4 @@ def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> N
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)

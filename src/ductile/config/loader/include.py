@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
+from ductile._fast_dataclass import dataclass
 from ductile.config import checksums
 from ductile.config.checksums import Seal
 from ductile.config.loader import normalize
-from ductile.config.loader.files import Reader, Source, absolute, is_directory, list_files
+from ductile.config.loader.files import Drafts, Reader, Source, absolute
 from ductile.config.loader.interpolate import Variables
 from ductile.config.loader.nodes import (
     Location,
@@ -60,6 +60,8 @@ class Sources:
     env_files: list[Source] = field(default_factory=list)
     scope_files: dict[str, Source] = field(default_factory=dict)
     """By the text of `scopes_file`."""
+    listed: set[Path] = field(default_factory=set)
+    """Files that are read because they are in an included directory."""
     granting: set[Path] = field(default_factory=set)
     """Included files that hold tokens, webhook endpoints or peers, and must be sealed."""
     lost_scopes: dict[str, Problem] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class Sources:
 def gather(
     config: Path,
     seal: Seal | None,
-    drafts: Mapping[Path, bytes] | None = None,
+    drafts: Drafts | None = None,
     *,
     home: str | None = None,
 ) -> Sources:
@@ -88,7 +90,7 @@ def gather(
     return gatherer.sources
 
 
-def gather_readable(config: Path, drafts: Mapping[Path, bytes] | None = None) -> Sources:
+def gather_readable(config: Path, drafts: Drafts | None = None) -> Sources:
     """As `gather`, without a seal; raises `ConfigError` if a file cannot be read."""
     sources = gather(config, None, drafts)
     if errors := errors_of(sources.problems):
@@ -97,7 +99,7 @@ def gather_readable(config: Path, drafts: Mapping[Path, bytes] | None = None) ->
 
 
 def _grants_access(table: MappingNode) -> bool:
-    """Whether a file says who may call the gateway: by tokens, webhook endpoints or peers.
+    """Whether a file decides who may call the gateway: by tokens, webhook endpoints or peers.
 
     Not asked of config.yaml, which would then need a seal wherever the API is enabled.
     """
@@ -121,7 +123,7 @@ class _Gatherer:
         self,
         config: Path,
         seal: Seal | None,
-        drafts: Mapping[Path, bytes] | None,
+        drafts: Drafts | None,
         home: str | None,
     ) -> None:
         nothing = MappingNode({}, Location(str(config), 1, 1))
@@ -193,13 +195,14 @@ class _Gatherer:
         paths = [self.sources.root / name for name in checksums.HIGH_SECURITY]
         paths += self._seal.high_security if self._seal else ()
         try:
-            paths += list_files(scopes, ".json") if is_directory(scopes) else ()
+            reader = self.sources.reader
+            paths += reader.list_files(scopes, ".json") if reader.is_directory(scopes) else ()
         except OSError as error:
             self._report(
                 Location(str(scopes), 1, 1), f"cannot list the directory: {error.strerror}", path=()
             )
         for path in paths:
-            if path not in self.sources.reader.hashes and os.path.lexists(path):
+            if path not in self.sources.reader.hashes and self.sources.reader.exists(path):
                 self.sources.reader.read(path, Location(str(path), 1, 1))
 
     def _parse(self, source: Source) -> MappingNode | None:
@@ -280,15 +283,20 @@ class _Gatherer:
         if self._home and (text == "~" or text.startswith("~/")):
             return absolute(Path(self._home), text[2:])
         target = absolute(self.sources.root, text)
-        if declaring is not None and not os.path.lexists(target):
+        if declaring is not None and not self.sources.reader.exists(target):
             sibling = absolute(declaring.parent, text)
-            if os.path.lexists(sibling):
+            if self.sources.reader.exists(sibling):
                 return sibling
         return target
 
     def _list_targets(self, target: Path, asked: Location) -> list[Path]:
         try:
-            return list_files(target, ".yaml") if is_directory(target) else [target]
+            reader = self.sources.reader
+            if not reader.is_directory(target):
+                return [target]
+            found = reader.list_files(target, ".yaml")
+            self.sources.listed.update(found)
+            return found
         except OSError as error:
             self._report(asked, f"cannot list {target}: {error.strerror}")
             return []

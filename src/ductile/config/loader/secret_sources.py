@@ -101,7 +101,8 @@ class SecretSources:
 
 
 def _finish(process: subprocess.Popen[bytes]) -> bytes | UnavailableSecret:
-    """The output of a command that succeeds within the limits; it has ended afterwards."""
+    """The output of a command that succeeds within the limits; it has ended afterwards, with what
+    it has left in its group."""
     assert process.stdout is not None
     assert process.stderr is not None
     output = {process.stdout: bytearray(), process.stderr: bytearray()}
@@ -124,9 +125,7 @@ def _finish(process: subprocess.Popen[bytes]) -> bytes | UnavailableSecret:
         status = _wait(process, deadline)
     finally:
         if status is None:
-            # Another thread may have killed and reaped it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill_group(process.pid)
     if status is None:
         return UnavailableSecret(f"it took longer than {COMMAND_TIMEOUT:.0f} s")
     if status:
@@ -144,10 +143,18 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
             # `Popen` would report success if another thread has killed and reaped the process.
             return -signal.SIGKILL
         if ended is not None:
+            # Before it is reaped: afterwards its number may be reused.
+            _kill_group(process.pid)
             return process.wait()
         if time.monotonic() > deadline:
             return None
         time.sleep(_POLL_INTERVAL)
+
+
+def _kill_group(leader: int) -> None:
+    # Another thread may have killed and reaped it; programs of other users are spared.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _last_words(errors: bytes) -> str:

@@ -29,7 +29,7 @@ _DATABASE: tuple[Path, ...] = tuple(
     path for name in ("state", "database") for path in ((name,), (name, "url"))
 )
 _SECRET_URLS: frozenset[Path] = frozenset({("dead_man", "url")})
-"""URLs whose path is a secret: who knows it can pretend that the gateway is healthy."""
+"""URLs whose path is a secret: a program that knows it can report a dead gateway as healthy."""
 _TEMPLATE = re.compile(r"\{(payload|context|config)\.")
 _GIVEN = {"plugins": "config", "pipelines": "with"}
 """Sections with a part that is passed to plugins unchanged."""
@@ -154,9 +154,16 @@ def is_secret(path: Path) -> bool:
     given = _given_names(names)
     if names[:1] == ["plugins"] and names[2:] == ["secrets"]:
         return False  # Names of secrets, not their values.
-    if not given and len(names) > 1 and names[-1] == "key" and names[-2] in _KEYED_SECTIONS:
+    if is_limit_key(path):
         return False
     return any(map(names_a_secret, given or names[-1:]))
+
+
+def is_limit_key(path: Path) -> bool:
+    """Whether the value at `path` is the `key` of a limit, which groups jobs or runs."""
+    names = _names(path)
+    has_section = len(names) > 1 and names[-1] == "key" and names[-2] in _KEYED_SECTIONS
+    return has_section and not _given_names(names)
 
 
 def is_other_dsn(path: Path, text: str) -> bool:

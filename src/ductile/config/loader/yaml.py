@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import yaml
 from yaml._yaml import CParser, Mark
 
+from ductile._fast_dataclass import dataclass
 from ductile.config.loader.nodes import (
     NULLS,
     Location,

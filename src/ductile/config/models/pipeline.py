@@ -23,7 +23,7 @@ from ductile.config.models.fields import (
     Word,
     span,
 )
-from ductile.config.models.plugin import PipelineScheduleSettings
+from ductile.config.models.plugin import LimitKey, PipelineScheduleSettings
 
 KINDS = ("uses", "call", "steps", "split", "relay", "wait")
 WAITS = ("approval", "event", "until", "for")
@@ -178,6 +178,25 @@ class StepSettings(Section):
                 yield f"{kind} must not be empty"
 
 
+class RunLimitSettings(Section):
+    """How many runs of a pipeline with the same key are open at once, on all nodes."""
+
+    key: LimitKey | None = Field(
+        default=None,
+        description="Runs with the same key count together; default: all runs of the pipeline. "
+        "A value that the payload does not have is empty.",
+        examples=["{payload.account}"],
+    )
+    limit: Annotated[Whole, Field(ge=1)] = Field(
+        default=1, description="Maximum number of open runs per key."
+    )
+    on_full: Annotated[Literal["queue", "skip", "cancel"], Word] = Field(
+        default="queue",
+        description="What happens to a start while its key is full: it waits for the end of an "
+        "earlier run; it is skipped; or it waits and the oldest run with its key is cancelled.",
+    )
+
+
 class PipelineSettings(Section):
     """Steps that an event or a schedule starts; `on`, `on-hook` or `schedules` is required."""
 
@@ -203,6 +222,9 @@ class PipelineSettings(Section):
     timeout: Span = span("30s", "Maximum time that a synchronous caller waits.")
     priority: Priority = span("0s", PRIORITY)
     debounce: DebounceSettings | None = Field(default=None, description=DEBOUNCE)
+    concurrency: RunLimitSettings | None = Field(
+        default=None, description="Maximum number of its runs that are open at once per key."
+    )
     workspace: Flag | None = Field(
         default=None,
         description="Give its jobs a workspace; default: `service.workspaces`.",

@@ -49,7 +49,7 @@ class ServiceSettings(Section):
     node: NodeName | None = Field(
         default=None,
         description="Name of this node among those that share a PostgreSQL ledger; default: the "
-        "host name and four characters of the state directory's id.",
+        "host name and four characters of the state directory's id. A change needs a restart.",
         examples=["a"],
     )
     labels: Mapping[NodeName, Text] = Field(
@@ -130,23 +130,27 @@ class StateSettings(Section):
     """The location of the ledger: a SQLite file, or a PostgreSQL database and a directory."""
 
     path: FilePath | None = Field(
-        default=None, description="SQLite file of the ledger.", examples=[DEFAULT_STATE]
+        default=None,
+        description="SQLite file of the ledger. A change needs a restart.",
+        examples=[DEFAULT_STATE],
     )
     url: Annotated[str, BeforeValidator(_check_postgres_url)] | None = Field(
         default=None,
-        description="PostgreSQL database of the ledger, which several nodes can share.",
+        description="PostgreSQL database of the ledger, which several nodes can share. A change "
+        "needs a restart.",
         examples=["postgresql://ductile:${DB_PASSWORD}@db/ductile"],
         repr=False,
     )
     dir: FilePath = Field(
         default=Path(DEFAULT_STATE_DIR),
-        description="With `url`: directory for lock, socket and workspaces.",
+        description="With `url`: directory for lock, socket and workspaces. A change needs a "
+        "restart.",
     )
 
     workspaces: FilePath | None = Field(
         default=None,
         description="With `url`: directory for the workspaces of pipelines that all nodes share, "
-        "for example on NFS; default: `workspaces` in `dir`.",
+        "for example on NFS; default: `workspaces` in `dir`. A change needs a restart.",
         examples=["/mnt/shared/ductile"],
     )
 

@@ -25,7 +25,7 @@ class InvalidHeartbeat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """One heartbeat."""
 
     agent_id: str
@@ -34,7 +34,7 @@ class Beat:
     """By the agent's clock; in the ledger's format."""
 
 
-def parse_heartbeat(document: Json, now: datetime) -> Beat | InvalidHeartbeat:
+def parse_heartbeat(document: Json, now: datetime) -> Heartbeat | InvalidHeartbeat:
     """The heartbeat; an invalid timestamp is replaced by `now`."""
     if not isinstance(document, dict) or document.get("type") != HEARTBEAT:
         return InvalidHeartbeat.TYPE
@@ -47,7 +47,7 @@ def parse_heartbeat(document: Json, now: datetime) -> Beat | InvalidHeartbeat:
     if not is_id(cluster_id):
         return InvalidHeartbeat.CLUSTER_ID
     sent_at = moment_of(document.get("timestamp"))
-    return Beat(agent_id, cluster_id, to_text(now if sent_at is None else sent_at))
+    return Heartbeat(agent_id, cluster_id, to_text(now if sent_at is None else sent_at))
 
 
 def find_missing_field(document: Json) -> str | None:

@@ -51,6 +51,14 @@ _COUNTED = frozenset(
 )
 OF_PLUGINS = frozenset({Condition.JOB_DEAD, Condition.BREAKER_OPEN, Condition.PLUGIN_SILENT})
 """Conditions whose subject is always a plugin."""
+OF_CONFIGURATION = OF_PLUGINS | {
+    Condition.RUN_FAILED,
+    Condition.SCHEDULE_MISSED,
+    Condition.SCHEDULE_SILENT,
+    Condition.AUTHORIZATION_ENDED,
+    Condition.QUEUE_AGE,
+}
+"""Conditions whose subjects are all named in the configuration."""
 MEANINGS = {
     Condition.JOB_DEAD: "a job has failed, and is not tried again",
     Condition.RUN_FAILED: "a pipeline run has failed",
@@ -62,7 +70,7 @@ MEANINGS = {
     Condition.WEBHOOK_SILENT: "a webhook has received nothing for too long",
     Condition.DELIVERY_DEAD: "a delivery or relayed event is dead: no attempt was accepted",
     Condition.AUTHORIZATION_ENDED: "a provider has rejected the tokens of a plugin",
-    Condition.QUEUE_AGE: "a job has waited in the queue for too long",
+    Condition.QUEUE_AGE: "a job or a run has waited for its turn for too long",
     Condition.DISK_FREE: "the disk of the state directory is almost full",
     Condition.HEALTH: "a part of the gateway fails, so that jobs cannot be accepted or settled",
 }

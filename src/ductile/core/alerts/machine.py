@@ -100,6 +100,11 @@ class Alert:
     flips: tuple[datetime, ...] = ()
     is_flapping: bool = False
 
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the last failure ended; None while it lasts, or if it is not known any more."""
+        return self.flips[-1] if self.state is AlertState.OK and self.flips else None
+
 
 @dataclass(frozen=True, slots=True)
 class AlertStep:
@@ -122,9 +127,11 @@ def step(
             break
     flipped = len(alert.flips) > len(before.flips)
     recent = tuple(at for at in alert.flips if now - at < FLAP_WINDOW)
-    alert = replace(alert, flips=recent[-MAX_FLIPS - 1 :])
     if alert.is_flapping and not recent:
         alert = replace(alert, is_flapping=False)
+    # The end of a failure is known until it has been reported, which a silence may delay.
+    unreported = alert.flips[-1:] if alert.state is AlertState.OK and alert.is_reported else ()
+    alert = replace(alert, flips=recent[-MAX_FLIPS - 1 :] or unreported)
     alert, news = _choose_news(alert, policy, now, flipped=flipped, silenced=silenced)
     if news is not None or alert.state is not before.state:
         alert = replace(alert, number=alert.number + 1)

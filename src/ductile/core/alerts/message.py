@@ -1,4 +1,4 @@
-"""What an alert tells: the payload of its notification job, with a text for a person."""
+"""What an alert reports: the payload of its notification job, with a text for a person."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ def compose(
     since: datetime | None,
     causes: Causes,
     now: datetime,
+    ended_at: datetime | None = None,
 ) -> dict[str, Any]:
     """The payload. `causes` are those that fail, or with `resolved` those that failed last."""
     first, last = causes.first, causes.last
-    duration = round((now - since).total_seconds()) if since is not None else 0
+    end = now if ended_at is None else ended_at
+    duration = round(max((end - since).total_seconds(), 0.0)) if since is not None else 0
     commands = list(_commands(rule, causes))
     title = _title(gateway, group, news, first)
     return {

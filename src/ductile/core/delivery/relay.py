@@ -105,7 +105,12 @@ class RelayRejection:
 
 
 def build_envelope(
-    message: RelayMessage, *, instance: str, plugin: str | None, job_id: str, event_id: str
+    message: RelayMessage,
+    *,
+    instance: str,
+    plugin: str | None,
+    job_id: str | None,
+    event_id: str,
 ) -> str | Failure:
     """The body to send: the event, its origin and its baggage."""
     if flaw := _find_flaw(message.event_type, LONGEST_NAME):

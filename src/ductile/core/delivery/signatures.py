@@ -176,8 +176,8 @@ def judge(
     if len(given) != 1:
         return Failure(f"repeated header {own}" if given else f"missing header {own}")
     at, signatures = scheme.read(given[0])
-    at = at or _find_single(headers, scheme.timestamp_header)
-    id = _find_single(headers, scheme.id_header)
+    at = at or find_single(headers, scheme.timestamp_header)
+    id = find_single(headers, scheme.id_header)
     if scheme.timed and not at:
         return Failure("missing timestamp")
     if scheme.timed and not _is_recent(at, now):
@@ -192,10 +192,11 @@ def judge(
     matches = [hmac.compare_digest(expected, signature) for signature in signatures]
     if not any(matches):
         return Failure("the signature does not match")
-    return VerifiedWebhook(id, _find_single(headers, scheme.event_header), expected.hex())
+    return VerifiedWebhook(id, find_single(headers, scheme.event_header), expected.hex())
 
 
-def _find_single(headers: Headers, name: str | None) -> str | None:
+def find_single(headers: Headers, name: str | None) -> str | None:
+    """The first value of a header; None if it is absent or empty."""
     values = headers.get(name, []) if name else []
     return values[0] if values and values[0] else None
 

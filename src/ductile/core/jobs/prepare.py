@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import orjson
 
@@ -84,21 +85,9 @@ def prepare(
         return Unrunnable(f"plugin {plan.name} has no command {job.command!r}; it has: {known}")
     if plan.sandbox is not None and plan.sandbox.refusal:
         return Unrunnable(plan.sandbox.refusal)
-    payload: Json = job.payload
-    entered = Entered(entered_payload(job.command, job.payload), inherited=context)
-    seen = request_context(context, plugin=plan.name)
-    if node is not None:
-        config = orjson.loads(plan.config)
-        step = prepare_step(node, entered.payload, context, config, hops=job.hops)
-        if isinstance(step, Failure):
-            return Unrunnable(step.reason)
-        payload, seen = step.payload, step.context
-        entered = Entered(entered.payload, step.accumulated, context)
-    event = None
-    if job.command == HANDLE:
-        event = _event(job)
-        if node is not None:
-            event = {**event, "payload": payload}
+    given = _give_input(job, context, plan, node)
+    if isinstance(given, Unrunnable):
+        return given
     timeout = plan.timeout(job.command)
     request = encode_request(
         protocol=plan.protocol,
@@ -106,10 +95,10 @@ def prepare(
         command=job.command,
         config=orjson.Fragment(plan.config),
         state=orjson.Fragment(state),
-        context=seen,
+        context=given.context,
         deadline_at=to_text(now + timedelta(seconds=timeout)),
-        payload=payload,
-        event=event,
+        payload=given.payload,
+        event=given.event,
         workspace_dir=workspace_dir,
     )
     launch = Launch(
@@ -119,16 +108,43 @@ def prepare(
         timeout=timeout,
         stat=plan.stat,
         warm=plan.warm,
-        sandbox=_sandbox_of(plan, workspace_dir),
+        sandbox=sandbox_of(plan, workspace_dir),
     )
-    return Ready(launch, entered)
+    return Ready(launch, given.entered)
 
 
-def _sandbox_of(plan: PluginPlan, workspace_dir: str | None) -> bytes:
+class _GivenInput(NamedTuple):
+    """The part of a request that a step's `with` and `baggage` can change."""
+
+    payload: Json
+    event: dict[str, Json] | None
+    context: Mapping[str, Json]
+    entered: Entered
+
+
+def _give_input(
+    job: Job, context: Mapping[str, Json], plan: PluginPlan, node: Node | None
+) -> _GivenInput | Unrunnable:
+    event = _event(job) if job.command == HANDLE else None
+    entered = Entered(entered_payload(job.command, job.payload), inherited=context)
+    if node is None:
+        seen = request_context(context, plugin=plan.name)
+        return _GivenInput(job.payload, event, seen, entered)
+    config = orjson.loads(plan.config)
+    step = prepare_step(node, entered.payload, context, config, hops=job.hops)
+    if isinstance(step, Failure):
+        return Unrunnable(step.reason)
+    if event is not None:
+        event["payload"] = step.payload
+    entered = Entered(entered.payload, step.accumulated, context)
+    return _GivenInput(step.payload, event, step.context, entered)
+
+
+def sandbox_of(plan: PluginPlan, workspace_dir: str | None) -> bytes:
     """The policy of the plugin, with the job's own directory."""
     if plan.sandbox is None:
         return b""
-    own = f"\0{workspace_dir}" if workspace_dir else ""
+    own = f"\0\0{workspace_dir}" if workspace_dir else ""
     return plan.sandbox.policy + own.encode("utf-8", "surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""Compiles configured pipelines to frozen graphs, or lists every problem in them.
+"""Compiles configured pipelines to frozen graphs, and lists every problem in them.
 
 A compiled pipeline is a map from step paths to nodes, and the path of the first. `call` and
 `steps` are inlined; a `split` is a node that opens a scope; an `if` on a step is a switch node
@@ -105,6 +105,14 @@ class Compiled:
     warnings: tuple[Problem, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PartlyCompiled:
+    """The pipelines of a config with errors that have none and call none with errors."""
+
+    pipelines: Mapping[str, Pipeline]
+    problems: tuple[Problem, ...]
+
+
 def compile_pipelines(
     raw: Sequence[Mapping[str, Json]],
     plugins: Mapping[str, frozenset[str]],
@@ -112,8 +120,8 @@ def compile_pipelines(
     instances: frozenset[str] | None = None,
     sources: frozenset[str] = frozenset(),
     max_hops: int = MAX_HOPS,
-) -> Compiled | list[Problem]:
-    """Compile the configured pipelines, or list every problem with its path.
+) -> Compiled | PartlyCompiled:
+    """Compile the configured pipelines, and list every problem with its path.
 
     `plugins` maps each known plugin to its commands, `instances` are the remote instances
     that a `relay` may name (None: any), `sources` are further names that
@@ -147,13 +155,14 @@ def compile_pipelines(
     for header in headers:
         if header.name in longest:
             problems += _too_long(header, longest[header.name], max_hops)
+    sound = _sound(authored, problems)
+    kept = (header for header in headers if sound.get(header.name) is header.authored)
+    pipelines = MappingProxyType(
+        {h.name: h.compiled(linked[h.name], longest[h.name]) for h in kept}
+    )
     if errors_of(problems):
-        return list(dict.fromkeys(problems))
-    pipelines = {
-        header.name: header.compiled(linked[header.name], longest[header.name])
-        for header in headers
-    }
-    return Compiled(MappingProxyType(pipelines), tuple(problems))
+        return PartlyCompiled(pipelines, tuple(dict.fromkeys(problems)))
+    return Compiled(pipelines, tuple(problems))
 
 
 class _Header:

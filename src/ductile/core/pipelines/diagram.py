@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ductile._fast_dataclass import dataclass
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
 
@@ -29,9 +30,9 @@ def mermaid(pipeline: Pipeline) -> str:
 
 def tree(pipeline: Pipeline) -> str:
     """The pipeline as lines for a terminal; nested steps are indented below their parent."""
-    root = _Twig(f"{pipeline.name} ({_trigger(pipeline)})")
-    _Grower(pipeline).chain(pipeline.entry, None, root)
-    return "\n".join((root.label, *_drawn(root.twigs, ""))) + "\n"
+    root = _TreeEntry(f"{pipeline.name} ({_trigger(pipeline)})")
+    _TreeBuilder(pipeline).chain(pipeline.entry, None, root)
+    return "\n".join((root.label, *_drawn(root.children, ""))) + "\n"
 
 
 def _arrows(node: Node, ids: dict[str, str], others: dict[str, str]) -> Iterator[str]:
@@ -101,51 +102,51 @@ def _quoted(text: str) -> str:
 
 
 @dataclass(slots=True)
-class _Twig:
+class _TreeEntry:
     label: str
-    twigs: list[_Twig] = field(default_factory=list)
+    children: list[_TreeEntry] = field(default_factory=list)
 
-    def grow(self, label: str) -> _Twig:
-        twig = _Twig(label)
-        self.twigs.append(twig)
-        return twig
+    def add(self, label: str) -> _TreeEntry:
+        entry = _TreeEntry(label)
+        self.children.append(entry)
+        return entry
 
 
-class _Grower:
+class _TreeBuilder:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.drawn: set[str] = set()
 
-    def chain(self, path: str | None, until: str | None, below: _Twig) -> None:
+    def chain(self, path: str | None, until: str | None, below: _TreeEntry) -> None:
         """Add the steps from `path` below `below`, up to `until` or the end of the chain."""
         while path is not None and path != until:
             if path in self.drawn:
-                below.grow(f"{path}, as above")
+                below.add(f"{path}, as above")
                 return
             self.drawn.add(path)
             node = self.pipeline.nodes[path]
-            twig = below.grow(_label(node))
+            entry = below.add(_label(node))
             if node.kind is NodeKind.SWITCH:
-                self.chain(node.next, node.otherwise, twig)
+                self.chain(node.next, node.otherwise, entry)
                 path = node.otherwise
                 continue
             for branch in node.branches:
-                self.chain(branch.entry, None, twig.grow(f"branch {branch.label}"))
-            self.events(node, twig)
+                self.chain(branch.entry, None, entry.add(f"branch {branch.label}"))
+            self.events(node, entry)
             path = node.next
 
-    def events(self, node: Node, twig: _Twig) -> None:
+    def events(self, node: Node, entry: _TreeEntry) -> None:
         for event, targets in node.on_events.items():
-            below = twig.grow(f"on {event}")
+            below = entry.add(f"on {event}")
             for target in targets:
                 if target.path is None:
-                    below.grow(f"pipeline {target.pipeline}")
+                    below.add(f"pipeline {target.pipeline}")
                 else:
                     self.chain(target.path, None, below)
 
 
-def _drawn(twigs: list[_Twig], indent: str) -> Iterator[str]:
-    for number, twig in enumerate(twigs, 1):
-        last = number == len(twigs)
-        yield f"{indent}{'└─' if last else '├─'} {twig.label}"
-        yield from _drawn(twig.twigs, indent + ("   " if last else "│  "))
+def _drawn(children: list[_TreeEntry], indent: str) -> Iterator[str]:
+    for number, entry in enumerate(children, 1):
+        last = number == len(children)
+        yield f"{indent}{'└─' if last else '├─'} {entry.label}"
+        yield from _drawn(entry.children, indent + ("   " if last else "│  "))

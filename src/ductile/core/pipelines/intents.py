@@ -115,7 +115,8 @@ class StartPipeline:
 class SendRelay:
     """An event for another gateway, to be added to the outbox."""
 
-    job_id: str
+    job_id: str | None
+    """None if an operator sends it."""
     instance: str
     event_id: str
     event_type: str

@@ -11,7 +11,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.baggage import Claims, compile_claims
 from ductile.core.pipelines.conditions import Condition, compile_condition
-from ductile.core.pipelines.templates import Template, compile_template, misspelt
+from ductile.core.pipelines.templates import Template, compile_template, find_mistakes
 from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
 from ductile.core.waits.parse import WaitStep, read_wait
@@ -218,7 +218,7 @@ class _Reader:
         if not isinstance(given["with"], Mapping):
             self.report((*at, "with"), "with must be a mapping", given["with"])
             return None
-        self.problems.extend(misspelt(given["with"], (*at, "with")))
+        self.problems.extend(find_mistakes(given["with"], (*at, "with")))
         compiled = compile_template(given["with"], (*at, "with"))
         if isinstance(compiled, list):
             self.problems.extend(compiled)
@@ -260,7 +260,7 @@ class _Reader:
     def expression(self, given: Mapping[str, Json], key: str, at: Path) -> Template | None:
         if key not in given:
             return None
-        self.problems.extend(misspelt(given[key], (*at, key)))
+        self.problems.extend(find_mistakes(given[key], (*at, key)))
         compiled = compile_template(given[key], (*at, key), bare_paths=True)
         if isinstance(compiled, list):
             self.problems.extend(compiled)

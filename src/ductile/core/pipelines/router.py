@@ -64,7 +64,7 @@ from ductile.core.pipelines.intents import (
     StartPipeline,
     Unrouted,
 )
-from ductile.core.pipelines.join import EndedJob, inner_branch, join_payload
+from ductile.core.pipelines.join_payload import EndedJob, inner_branch, join_payload
 from ductile.core.pipelines.lineage import Done, Entry, InstanceCause, SplitScope
 from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import SWITCH_TRUE
@@ -228,7 +228,7 @@ class Router:
         """The job after a split whose scope has ended; nothing if the split was the last step.
 
         It is the step that followed when the split was entered, whatever a reload has changed. If
-        that step no longer exists its job is created all the same: its claim reports the reason,
+        that step no longer exists its job is created anyway: its claim reports the reason,
         and a retry continues when the step is back.
         """
         join = scope.join

@@ -63,7 +63,7 @@ def compile_template(
     return problems or template
 
 
-def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
+def find_mistakes(raw: Json, path: Path) -> Iterator[Problem]:
     """A warning for each text in `raw` that was probably meant as a reference."""
     if isinstance(raw, Mapping):
         if (unquoted := _unquoted_reference(raw)) is not None:
@@ -71,10 +71,10 @@ def misspelt(raw: Json, path: Path) -> Iterator[Problem]:
             yield _corrected(message, f"{{{unquoted}}}", path)
             return
         for key, value in raw.items():
-            yield from misspelt(value, (*path, key))
+            yield from find_mistakes(value, (*path, key))
     elif isinstance(raw, list | tuple):
         for index, item in enumerate(raw):
-            yield from misspelt(item, (*path, index))
+            yield from find_mistakes(item, (*path, index))
     elif isinstance(raw, str):
         for match in _LOOKALIKE.finditer(raw):
             if match["root"] not in ROOTS:

@@ -34,6 +34,11 @@ class BreakerPolicy:
 DEFAULT_BREAKER = BreakerPolicy()
 
 
+MAX_LEAD = timedelta(minutes=1)
+"""How far an opening may be in the future without a clock that was set back: on a busy machine the
+scheduler decides with a time that was read before the job ended that opened the breaker."""
+
+
 class State(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
@@ -151,6 +156,10 @@ def blocked_until(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> dat
     return breaker.opened_at + timedelta(seconds=policy.reset_after)
 
 
+def describe_count(failures: object) -> str:
+    return f"{failures} failure{'' if failures == 1 else 's'} in a row"
+
+
 def reset(breaker: Breaker) -> tuple[Breaker, Transition | None]:
     """Reset by an operator: closed, with a count of zero."""
     fresh = Breaker(breaker.state, last_job_id=breaker.last_job_id)
@@ -158,10 +167,10 @@ def reset(breaker: Breaker) -> tuple[Breaker, Transition | None]:
 
 
 def _cooled_down(breaker: Breaker, now: datetime, policy: BreakerPolicy) -> bool:
-    """An opening in the future (the clock was set back) counts as long past: an early probe costs
-    one job, a breaker that stays open stops the schedule.
+    """An opening far in the future (the clock was set back) counts as long past: an early probe
+    costs one job, a breaker that stays open stops the schedule.
     """
-    if breaker.opened_at is None or breaker.opened_at > now:
+    if breaker.opened_at is None or breaker.opened_at > now + MAX_LEAD:
         return True
     return now - breaker.opened_at >= timedelta(seconds=policy.reset_after)
 

@@ -30,6 +30,8 @@ _FIELDS = (
 )
 _ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001
 _SECOND = timedelta(seconds=1)
+_FEW = 16
+"""Instants that are searched forwards before a backward search."""
 _DAY = timedelta(days=1)
 _HORIZON_YEARS = 50
 
@@ -82,15 +84,20 @@ def newest(
 
     A few less if clocks were set forward between them.
     """
+    few = list(islice(_instants(expr, after, until, zone), _FEW + 1))
+    if len(few) <= min(_FEW, most):
+        return few  # as nearly always: to search backwards visits a day of `* * * * *`
     floor = wall_time(after, zone) - _DAY
     walls = _matches(expr, wall_time(until, zone), backwards=True)
     behind = deque(islice(takewhile(lambda wall: wall > floor, walls), most), maxlen=1)
     start = max(after, instant(behind[0], zone) - _SECOND) if behind else after
-    found = deque[datetime](maxlen=most)
-    while (slot := next_after(expr, start, zone)) is not None and slot <= until:
-        found.append(slot)
-        start = slot
-    return list(found)
+    return list(deque(_instants(expr, start, until, zone), maxlen=most))
+
+
+def _instants(expr: str, after: datetime, until: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    while (slot := next_after(expr, after, zone)) is not None and slot <= until:
+        yield slot
+        after = slot
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:

@@ -37,6 +37,13 @@ def allows_command(granted: frozenset[str], plugin: str, *, reads: bool) -> bool
     return plugin not in NOUNS and f"{plugin}:{level}" in granted
 
 
+def scope_of_command(plugin: str, *, reads: bool) -> str:
+    """The narrowest scope that allows a command of this plugin."""
+    level = "ro" if reads else "rw"
+    own = f"{plugin}:{level}"
+    return own if plugin not in NOUNS and is_scope(own) else f"{PLUGIN}:{level}"
+
+
 def get_plugin(scope: str) -> str | None:
     """The plugin that a scope refers to; None if it refers to a noun or to everything."""
     noun, _, _ = scope.rpartition(":")

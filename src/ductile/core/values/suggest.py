@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -44,3 +44,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the end of a message; empty if no word is similar."""
     close = nearest(word, known)
     return f"; did you mean {close!r}?" if close else ""
+
+
+def list_or_suggest(word: str, known: Sequence[str]) -> str:
+    """`did you mean 'x'?`, or all known words where none is similar."""
+    close = nearest(word, known)
+    return f"did you mean {close!r}?" if close else f"there are: {', '.join(known) or 'none'}"

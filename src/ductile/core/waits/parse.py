@@ -13,7 +13,7 @@ from ductile.core.pipelines.templates import (
     Literal,
     Template,
     compile_template,
-    misspelt,
+    find_mistakes,
 )
 from ductile.core.values.json_values import is_number, shorten, to_plain
 from ductile.core.values.suggest import nearest
@@ -176,7 +176,7 @@ class _WaitReader:
 
     def template(self, raw: Json, key: Path) -> Template | None:
         at = (*self.at, *key)
-        self.problems.extend(misspelt(raw, at))
+        self.problems.extend(find_mistakes(raw, at))
         compiled = compile_template(raw, at)
         if isinstance(compiled, list):
             self.problems.extend(compiled)

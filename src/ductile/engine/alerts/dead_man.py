@@ -21,6 +21,8 @@ class DeadManPinger:
     def __init__(self, gateway: Services, send: Callable[[OutboundRequest], SendResult]) -> None:
         self._gateway, self._send, self._log = gateway, send, logger(LOOP)
         self._sent_at = float("-inf")
+        self._error: str | None = None
+        """Why the last request failed."""
 
     def tick(self, _now: datetime) -> float:
         """Send a request if one is due; returns the seconds until the next call."""
@@ -43,6 +45,10 @@ class DeadManPinger:
         )
         self._gateway.counters.count_dead_man(ok=result.error is None)
         if result.error is not None:
-            # The URL often is a secret.
-            self._log.warning("the outside monitor was not reached", error=result.error)
+            # The URL often is a secret. The counter says how often.
+            if result.error != self._error:
+                self._log.warning("the outside monitor was not reached", error=result.error)
+        elif self._error is not None:
+            self._log.info("the outside monitor was reached again")
+        self._error = result.error
         return dead_man.every

@@ -81,7 +81,7 @@ def disabled(
             yield _warning(message, at)
 
 
-def unheard(
+def unused_hooks(
     settings: Settings, pipelines: Mapping[str, Pipeline], outside: Set[str]
 ) -> Iterator[Problem]:
     """Plugins with hooks that never fire, because all their jobs have a parent.
@@ -162,6 +162,17 @@ def _awaited_events(
 
 def _emitted(manifest: Manifest) -> set[str]:
     return {emission.event for command in manifest.commands for emission in command.values.emit}
+
+
+def emits(registry: Registry, plugin: str, command: str, kind: str) -> bool:
+    """Whether the manifest says that this command emits this event type."""
+    found = registry.plugins.get(plugin)
+    return found is not None and any(
+        emission.event == kind
+        for known in found.manifest.commands
+        if known.name == command
+        for emission in known.values.emit
+    )
 
 
 def _is_declared(kind: str, declared: Set[str]) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from ductile.config import Settings
 from ductile.config.models.alerts import AlertSettings
-from ductile.core.alerts.conditions import OF_PLUGINS, Condition
+from ductile.core.alerts.conditions import OF_CONFIGURATION, OF_PLUGINS, Condition
 from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.rules import AlertRule, Grouping, matches
+from ductile.core.delivery.ssrf import Forbidden, check_addresses, parse_url
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
-from ductile.errors import Path, Problem
+from ductile.errors import Path, Problem, Severity, errors_of
 
 Commands = Mapping[str, frozenset[str]]
 
@@ -44,10 +45,31 @@ def problems(
     disabled: frozenset[str],
 ) -> Iterator[Problem]:
     """Targets that cannot get a message, and rules that can report nothing but their target."""
+    # Their own problems are reported instead.
+    uncompiled = {pipeline.name for pipeline in settings.pipelines} - pipelines.keys()
     for index, entry in enumerate(settings.alerts):
         at: Path = ("alerts", index)
-        found = list(_target_problems(entry, (*at, "to"), pipelines, plugins, disabled))
-        yield from found or _own_problems(entry, at, pipelines, plugins)
+        found = list(_target_problems(entry, (*at, "to"), pipelines, plugins, disabled, uncompiled))
+        found += _unmatched_patterns(entry, (*at, "only"), settings, plugins)
+        yield from found
+        if not errors_of(found):
+            yield from _own_problems(entry, at, pipelines, plugins, uncompiled)
+    yield from _dead_man_problems(settings)
+
+
+def _dead_man_problems(settings: Settings) -> Iterator[Problem]:
+    """A monitor that no request may be sent to, as far as its URL shows it."""
+    if settings.dead_man is None:
+        return
+    networks = settings.gateway.allowed_networks
+    try:
+        target = parse_url(settings.dead_man.url, networks)
+        if target.literal:
+            check_addresses(target, [target.host], networks)
+        elif not target.secure and not networks:
+            raise Forbidden("without TLS (http:) only addresses in allowed_networks are allowed")
+    except Forbidden as error:
+        yield Problem(f"no request is sent to the monitor: {error}", ("dead_man", "url"))
 
 
 def _target_problems(
@@ -56,16 +78,17 @@ def _target_problems(
     pipelines: Mapping[str, Pipeline],
     plugins: Commands,
     disabled: frozenset[str],
+    uncompiled: Set[str],
 ) -> Iterator[Problem]:
     name = entry.to
     if name in disabled and name not in pipelines:
         yield Problem("this plugin is disabled, so no message arrives", at, found=shorten(name))
     elif name in plugins and name in pipelines:
         yield Problem("both a plugin and a pipeline have this name; rename one", at, found=name)
-    elif name in pipelines:
+    elif name in pipelines or name in uncompiled:
         return
     elif name not in plugins:
-        known = {*plugins, *pipelines}
+        known = {*plugins, *pipelines, *uncompiled}
         yield Problem(
             "an unknown plugin or pipeline",
             at,
@@ -77,8 +100,37 @@ def _target_problems(
         yield Problem(f"{name} has no command `{HANDLE}`, so it cannot get messages", at)
 
 
+def _unmatched_patterns(
+    entry: AlertSettings, at: Path, settings: Settings, plugins: Commands
+) -> Iterator[Problem]:
+    """Patterns of `only` that match nothing: the rule reports nothing, or less than it seems to."""
+    watched = {Condition(word) for word in entry.on}
+    if not watched <= OF_CONFIGURATION:
+        return
+    names = {*plugins, *(pipeline.name for pipeline in settings.pipelines)}
+    for plugin, own in settings.plugins.items():
+        names |= {f"{plugin}/{schedule.id}" for schedule in own.schedules}
+    for pipeline in settings.pipelines:
+        names |= {f"{pipeline.name}/{schedule.id}" for schedule in pipeline.schedules}
+    unmatched = [
+        pattern for pattern in entry.only if not any(matches([pattern], name) for name in names)
+    ]
+    nothing = "no plugin, pipeline or schedule has this name"
+    if unmatched and len(unmatched) == len(entry.only):
+        found, close = shorten(", ".join(unmatched)), nearest(unmatched[0], names)
+        yield Problem(f"{nothing}: the rule reports nothing", at, found=found, nearest=close)
+        return
+    for pattern in unmatched:
+        found, close = shorten(pattern), nearest(pattern, names)
+        yield Problem(nothing, at, found=found, nearest=close, severity=Severity.WARNING)
+
+
 def _own_problems(
-    entry: AlertSettings, at: Path, pipelines: Mapping[str, Pipeline], plugins: Commands
+    entry: AlertSettings,
+    at: Path,
+    pipelines: Mapping[str, Pipeline],
+    plugins: Commands,
+    uncompiled: Set[str],
 ) -> Iterator[Problem]:
     """A rule whose only possible subject is its own target: alert jobs raise no alerts."""
     watched = {Condition(word) for word in entry.on}
@@ -88,14 +140,15 @@ def _own_problems(
     if watched <= OF_PLUGINS:
         known, what = {name for name in plugins if _watches(entry, name)}, "plugin"
     elif watched == {Condition.RUN_FAILED} and pipeline is not None:
-        known, what = {name for name in pipelines if _watches(entry, name)}, "pipeline"
+        names = pipelines.keys() | uncompiled
+        known, what = {name for name in names if _watches(entry, name)}, "pipeline"
         own = {entry.to}
     else:
         return
     if known and known <= own:
-        names = ", ".join(sorted(known))
+        subjects = ", ".join(sorted(known))
         yield Problem(
-            f"the rule can only report its own target ({what} {names}), and alert jobs raise no "
+            f"the rule can only report its own target ({what} {subjects}), and alert jobs raise no "
             "alerts; choose another target",
             (*at, "to"),
             found=shorten(entry.to),

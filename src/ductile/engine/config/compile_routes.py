@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.redact import redact_problems
 from ductile.core.flow.debounce import route_target
-from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.compile import Compiled, PartlyCompiled, Pipeline, compile_pipelines
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.router import build as build_router
 from ductile.core.pipelines.routes import Routes, compile_routes
 from ductile.core.values.redact import Redactor
-from ductile.engine.config import check_plugins, check_relay, compile_alerts, compile_debounce
+from ductile.engine.config import (
+    check_limits,
+    check_plugins,
+    check_relay,
+    compile_alerts,
+    compile_debounce,
+)
 from ductile.errors import ConfigError, Problem, errors_of
 from ductile.plugins.registry import Registry
 
@@ -27,15 +33,8 @@ class _AnyCommand(frozenset[str]):
 
 def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Problem, ...]]:
     """The router and its warnings; `ConfigError` with every problem and its place."""
-    settings = loaded.settings
+    settings, plugins = loaded.settings, _commands_of(registry)
     document = settings.model_dump(mode="json", by_alias=True, exclude_none=True)
-    plugins: dict[str, frozenset[str]] = {
-        name: frozenset(command.name for command in plugin.manifest.commands)
-        for name, plugin in registry.plugins.items()
-    }
-    absent = {refusal.name for refusal in registry.refused} | registry.disabled
-    for name in absent - plugins.keys():
-        plugins[name] = _AnyCommand()
     sources = frozenset(_sources(settings))
     pipelines = compile_pipelines(
         document.get("pipelines", []),
@@ -45,29 +44,22 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
         max_hops=settings.service.max_hops,
     )
     routes = compile_routes(document.get("routes", []), plugins, sources=sources)
-    compiled = {} if isinstance(pipelines, list) else pipelines.pipelines
-    relays = check_relay.problems(settings, compiled)
-    named = check_plugins.problems(settings, plugins, registry.missing)
-    disabled = check_plugins.disabled(settings, compiled, registry.disabled)
-    unheard = check_plugins.unheard(settings, compiled, sources)
-    scopes = check_plugins.scopes(settings, plugins.keys() | registry.offered.keys())
-    events = check_plugins.unknown_events(settings, compiled, registry)
-    alerts = compile_alerts.problems(settings, compiled, plugins, registry.disabled)
-    debounces = compile_debounce.problems(settings, compiled)
-    of_plugins = (*named, *disabled, *unheard, *scopes, *events, *alerts)
-    found = [*_problems(pipelines), *_problems(routes), *relays, *debounces, *of_plugins]
+    found = [
+        *(pipelines.problems if isinstance(pipelines, PartlyCompiled) else pipelines.warnings),
+        *(routes if isinstance(routes, list) else routes.warnings),
+        *_check_sections(settings, pipelines.pipelines, plugins, sources, registry),
+    ]
     hinted = (_hinted(_located(problem, loaded), registry) for problem in found)
     located = tuple(redact_problems(hinted, loaded.secrets))
     if errors := errors_of(located):
         raise ConfigError(errors)
     assert isinstance(pipelines, Compiled)
     assert isinstance(routes, Routes)
-    found_debounces = compile_debounce.debounces_of(settings)
     router = build_router(
         routes.routes,
         pipelines,
         settings.service.max_hops,
-        found_debounces,
+        compile_debounce.debounces_of(settings),
         Redactor(loaded.secrets),
         {
             route_target(route.from_, route.event_type, route.to): route.priority
@@ -78,8 +70,34 @@ def compile_router(loaded: Loaded, registry: Registry) -> tuple[Router, tuple[Pr
     return router, located
 
 
-def _problems(result: Compiled | Routes | list[Problem]) -> Sequence[Problem]:
-    return result if isinstance(result, list) else result.warnings
+def _commands_of(registry: Registry) -> dict[str, frozenset[str]]:
+    plugins: dict[str, frozenset[str]] = {
+        name: frozenset(command.name for command in plugin.manifest.commands)
+        for name, plugin in registry.plugins.items()
+    }
+    absent = {refusal.name for refusal in registry.refused} | registry.disabled
+    for name in absent - plugins.keys():
+        plugins[name] = _AnyCommand()
+    return plugins
+
+
+def _check_sections(
+    settings: Settings,
+    compiled: Mapping[str, Pipeline],
+    plugins: Mapping[str, frozenset[str]],
+    sources: frozenset[str],
+    registry: Registry,
+) -> Iterator[Problem]:
+    """The problems of every section that refers to plugins or pipelines."""
+    yield from check_relay.problems(settings, compiled)
+    yield from compile_debounce.problems(settings, compiled)
+    yield from check_plugins.problems(settings, plugins, registry.missing)
+    yield from check_plugins.disabled(settings, compiled, registry.disabled)
+    yield from check_plugins.unused_hooks(settings, compiled, sources)
+    yield from check_plugins.scopes(settings, plugins.keys() | registry.offered.keys())
+    yield from check_plugins.unknown_events(settings, compiled, registry)
+    yield from compile_alerts.problems(settings, compiled, plugins, registry.disabled)
+    yield from check_limits.problems(settings, compiled, registry)
 
 
 def _located(problem: Problem, loaded: Loaded) -> Problem:

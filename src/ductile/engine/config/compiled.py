@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ductile.config import Loaded, Settings, bundled
@@ -34,9 +35,10 @@ from ductile.plugins.environment import local_zone, plugin_environment
 from ductile.plugins.environments.locate import DIRECTORY
 from ductile.plugins.environments.warm_start import NoWarmStart, find_warm_start
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
-from ductile.plugins.sandbox import plan_sandbox
+from ductile.plugins.sandbox import list_private, plan_sandbox
 from ductile.plugins.trust import PluginSeals
 from ductile.runner.sandbox import restrict
+from ductile.runner.sandbox.policy import decode
 from ductile.store.tx_config import TxConfig
 
 CORE_RETRY = RetryPolicy(backoff_base=1.0)
@@ -62,6 +64,8 @@ class CompiledConfig:
     alert_rules: tuple[AlertRule, ...] = ()
     tracing: TracingSettings | None = None
     """None if tracing is off."""
+    private: tuple[Path, ...] = ()
+    """What no sandbox grants."""
 
     @property
     def settings(self) -> Settings:
@@ -190,16 +194,25 @@ def _own(settings: Settings, plugin: str) -> PluginSettings:
 
 
 def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> CompiledConfig:
-    """Discover the plugins and compile everything.
+    """Discover the plugins and compile everything."""
+    return compile_config(*discover_plugins(loaded), boot_marker=boot_marker, environ=environ)
+
+
+def compile_config(
+    loaded: Loaded, registry: Registry, *, boot_marker: str, environ: Mapping[str, str]
+) -> CompiledConfig:
+    """Compile a configuration with its discovered plugins.
 
     Refused plugins are not an error; routes and pipelines that cannot run raise `ConfigError`.
     """
-    loaded, registry = discover_plugins(loaded)
     settings = loaded.settings
     router, warnings = compile_router(loaded, registry)
     tracing = read_tracing(environ)
     env = plugin_environment(environ, settings.service.plugin_env_passthrough, boot_marker)
-    plans = {name: _plan(plugin, settings, env) for name, plugin in registry.plugins.items()}
+    private = list_private(loaded, environ)
+    plans = {
+        name: _plan(plugin, settings, env, private) for name, plugin in registry.plugins.items()
+    }
     caps = {
         name: cap
         for name, plugin in registry.plugins.items()
@@ -214,6 +227,7 @@ def build(loaded: Loaded, *, boot_marker: str, environ: Mapping[str, str]) -> Co
         schedules=schedules_of(settings, local_zone(environ)),
         tx_config=_tx_config(settings, router, traced=tracing is not None),
         tracing=tracing,
+        private=private,
         workspaces=_workspaces(settings, router),
         warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
         alert_rules=rules_of(settings, router.pipelines),
@@ -281,6 +295,11 @@ def _tx_config(settings: Settings, router: Router, *, traced: bool) -> TxConfig:
             for name, plugin in plugins.items()
             if (limits := _limits(plugin)) is not None
         },
+        run_limits={
+            pipeline.name: Concurrency(own.limit, _key(own.key), OnFull(own.on_full))
+            for pipeline in settings.pipelines
+            if (own := pipeline.concurrency) is not None
+        },
         priorities={name: plugin.priority for name, plugin in plugins.items() if plugin.priority},
         pipeline_priorities={
             pipeline.name: pipeline.priority for pipeline in settings.pipelines if pipeline.priority
@@ -335,7 +354,9 @@ def _workspaces(settings: Settings, router: Router) -> Workspaces:
     )
 
 
-def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginPlan:
+def _plan(
+    plugin: Plugin, settings: Settings, env: Mapping[str, str], private: Sequence[Path]
+) -> PluginPlan:
     own = _own(settings, plugin.name)
     own_env = {**env, **own.env, "DUCTILE_PLUGIN": plugin.name}
     runtime, default = own.runtime, plugin.manifest.runtime
@@ -343,18 +364,17 @@ def _plan(plugin: Plugin, settings: Settings, env: Mapping[str, str]) -> PluginP
         plugin,
         None if own.sandbox is None else own.sandbox.to_spec(),
         settings.service.sandbox,
-        private=(settings.state_dir, settings.config_dir, settings.workspaces_dir),
+        private=private,
         state_dir=settings.state_dir,
         env=own_env,
         support=restrict.probe(),
     )
     warm, cold_reason = None, ""
-    if (runtime.python or default.python) == "warm" and sandbox is not None:
-        cold_reason = "it has a sandbox, which is applied to a new process"
-    elif (runtime.python or default.python) == "warm":
+    if (runtime.python or default.python) == "warm":
         preload = default.preload if runtime.preload is None else runtime.preload
         try:
-            warm = find_warm_start(plugin, preload, own_env)
+            written = None if sandbox is None else decode(sandbox.policy).write
+            warm = find_warm_start(plugin, preload, own_env, written)
         except NoWarmStart as error:
             cold_reason = str(error)
     return PluginPlan(

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Clock, Entropy
-from ductile.config import Loaded, load
+from ductile.config import Loaded
 from ductile.config.load import hash_shared_settings
-from ductile.config.redact import fingerprint_secrets, redact_problems, redact_settings
+from ductile.config.redact import fingerprint_secrets, redact_settings
+from ductile.config.versions.changeset import Changeset, load_changed
+from ductile.config.versions.copies import keep_copy
 from ductile.engine.config import plugin_init
 from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig, build
 from ductile.engine.config.fingerprint_key import fingerprint_key
 from ductile.engine.config.plugin_init import Unready
-from ductile.engine.config.restart_required import unreloadable
-from ductile.engine.ingress import enqueue
+from ductile.engine.config.restart_required import build_reloadable
 from ductile.engine.instance_lock import compute_state_dir_id
-from ductile.engine.recovery import startup
+from ductile.engine.recovery import removed_plugins
 from ductile.engine.scheduling.scheduler import Scheduler
-from ductile.errors import ConfigError, LedgerError
+from ductile.errors import LedgerError, Refused
 from ductile.log import configure, logger
 from ductile.model import Settlement
 from ductile.store import snapshots, waits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimPolicy
 
+Approval = Callable[[CompiledConfig], None]
+AroundAdoption = Callable[[CompiledConfig], AbstractContextManager[None]]
 CHECK_INTERVAL, INIT_INTERVAL = 60.0, 2.0
 """Seconds between two checks; the shorter one while a plugin waits for its `init`."""
 
@@ -55,10 +59,12 @@ class ConfigManager:
         entropy: Entropy,
         changed: Callable[[], None],
         register: Callable[[Tx, CompiledConfig], None],
+        around_adoption: AroundAdoption = lambda _: nullcontext(),
     ) -> None:
         """`changed` is called when jobs may be claimable that were not before; `register` records
-        this node's plugins in the transaction that records a configuration."""
-        self._register = register
+        this node's plugins in the transaction that records a configuration; a reload puts its
+        configuration in force inside of `around_adoption`, which may refuse it."""
+        self._register, self._around_adoption = register, around_adoption
         self._loaded, self._environ = loaded, environ
         self._ledger, self._boot = ledger, boot
         self._clock, self._entropy, self._changed = clock, entropy, changed
@@ -85,18 +91,29 @@ class ConfigManager:
         compiled = self._with_open_waits(self._build(self._loaded))
         self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
 
-    def reload(self) -> CompiledConfig:
+    def reload(
+        self, approve: Approval | None = None, changeset: Changeset | None = None
+    ) -> CompiledConfig:
         """Load the files again and put them in force, as a whole.
 
-        Raises `ConfigError` with every problem, and changes nothing, where it cannot. One call at a
-        time.
+        With a changeset, they are loaded as it makes them, and written when nothing can refuse
+        them any more. `approve` may raise to refuse exactly the configuration that would be put in
+        force. Raises `ConfigError` with every problem, and changes nothing, where it cannot. One
+        call at a time.
         """
-        fresh = load(self._loaded.path, environ=self._environ)
-        problems = unreloadable(self._loaded.settings, fresh)
-        if problems:
-            raise ConfigError(redact_problems(problems, fresh.secrets))
-        compiled = self._build(fresh)
-        self._adopt(compiled)
+        fresh = load_changed(self._loaded.path, self._environ, changeset)
+        compiled = build_reloadable(self._loaded.settings, fresh, lambda: self._build(fresh))
+        if approve is not None:
+            approve(compiled)
+        with self._around_adoption(compiled):
+            if changeset is not None:
+                changeset.write()
+            try:
+                self._adopt(compiled)
+            except LedgerError:
+                if changeset is not None:
+                    self._log.error("the files are replaced, but not in force; reload again")
+                raise
         self._loaded = fresh
         try:
             self.settle()
@@ -119,7 +136,9 @@ class ConfigManager:
 
     def adopt(self, compiled: CompiledConfig) -> None:
         """Put this configuration in force; if it raises, the one before stays in force."""
-        tx_config = replace(compiled.tx_config, snapshot_id=self._record(compiled))
+        snapshot_id = self._record(compiled)
+        self._keep_files(compiled, snapshot_id)
+        tx_config = replace(compiled.tx_config, snapshot_id=snapshot_id)
         compiled = self._with_open_waits(replace(compiled, tx_config=tx_config))
         # An `init` that ends meanwhile waits: it counts for this configuration.
         with self._guard:
@@ -136,6 +155,13 @@ class ConfigManager:
         router = compiled.tx_config.router
         router = replace(router, awaited=router.awaited | awaited)
         return replace(compiled, tx_config=replace(compiled.tx_config, router=router))
+
+    def _keep_files(self, compiled: CompiledConfig, snapshot_id: str) -> None:
+        """A configuration without a copy of its files runs as any other, but cannot return."""
+        try:
+            keep_copy(self._state_dir, snapshot_id, compiled.loaded.files)
+        except (OSError, Refused) as error:
+            self._log.warning("no copy of the configuration's files is kept", reason=str(error))
 
     def _record(self, compiled: CompiledConfig) -> str:
         now, id = self._clock.now(), self._entropy.uuid()
@@ -181,7 +207,7 @@ class ConfigManager:
             if unready is not before.unready:
                 self._set(before.compiled, unready)
         if unready is before.unready:
-            self._queue_init(settlement.plugin)
+            self._queue_init(self.now.compiled, settlement.plugin)
         else:
             self._readied()
 
@@ -193,7 +219,8 @@ class ConfigManager:
         """Apply the configuration to the ledger. If it raises, `tick` repeats it."""
         compiled = self.now.compiled
         self._end_jobs_of_removed_plugins(compiled)
-        for plugin, jobs in startup.count_jobs_of_absent_plugins(self._ledger, compiled).items():
+        absent = removed_plugins.count_jobs_of_absent_plugins(self._ledger, compiled)
+        for plugin, jobs in absent.items():
             reason = compiled.absence(plugin)
             self._log.warning(
                 "queued jobs wait for their plugin", plugin=plugin, jobs=jobs, reason=reason
@@ -240,18 +267,17 @@ class ConfigManager:
                 self._settled = compiled
 
     def _end_jobs_of_removed_plugins(self, compiled: CompiledConfig) -> None:
-        startup.end_jobs_of_removed_plugins(
+        removed_plugins.end_jobs_of_removed_plugins(
             self._ledger, compiled, self._clock, self._entropy, self._boot
         )
 
     def _queue_inits(self) -> None:
-        for plugin, why in self.now.unready.items():
+        current = self.now
+        for plugin, why in current.unready.items():
             if why == INIT_PENDING and plugin not in self._queued:
-                self._queue_init(plugin)
+                self._queue_init(current.compiled, plugin)
 
-    def _queue_init(self, plugin: str) -> None:
-        new = plugin_init.wanted_init(self._ledger, plugin)
-        if new is not None:
-            id, now = self._entropy.uuid(), self._clock.now()
-            self._ledger.write(enqueue.build_enqueue(self.now.compiled, new, id=id, now=now))
+    def _queue_init(self, compiled: CompiledConfig, plugin: str) -> None:
+        id, now = self._entropy.uuid(), self._clock.now()
+        if self._ledger.write(lambda tx: plugin_init.queue_init(tx, compiled, plugin, id, now)):
             self._queued.add(plugin)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from ductile.core.jobs.commands import INIT
 from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig
+from ductile.engine.ingress import enqueue
 from ductile.model import JobStatus, NewJob, Settlement, SubmittedBy
-from ductile.store.engines.api import Ledger
+from ductile.store.engines.api import Ledger, Tx
 
 Unready = Mapping[str, str]
 """Plugin to the reason."""
@@ -23,11 +25,16 @@ def uninitialised(ledger: Ledger, compiled: CompiledConfig) -> dict[str, str]:
     return {name: INIT_PENDING for name, key in wanted.items() if not done(name, key)}
 
 
-def wanted_init(ledger: Ledger, plugin: str) -> NewJob | None:
-    """The `init` to queue; None if one is queued or running."""
-    if ledger.read(lambda tx: tx.one("init_outstanding", plugin=plugin)) is not None:
-        return None
-    return NewJob(plugin, INIT, SubmittedBy.SCHEDULER)
+def queue_init(tx: Tx, compiled: CompiledConfig, name: str, id: str, now: datetime) -> bool:
+    """Queue the `init` of a plugin; False if it is queued or running, or not needed any more."""
+    plugin = compiled.registry.plugins.get(name)
+    if plugin is None or tx.one("init_outstanding", plugin=name) is not None:
+        return False
+    if tx.one("init_done", plugin=name, init_key=plugin.init_key) is not None:
+        return False
+    new = NewJob(name, INIT, SubmittedBy.SCHEDULER)
+    enqueue.build_enqueue(compiled, new, id=id, now=now)(tx)
+    return True
 
 
 def after_init(

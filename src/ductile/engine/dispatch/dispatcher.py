@@ -31,10 +31,6 @@ from ductile.store.tx_config import TxConfig
 
 LEDGER_PAUSE = 1.0
 """Seconds between two tries of a ledger that is not available."""
-NAP = 0.002
-"""Seconds between two rounds while every slot has a buffered job: handling many ended jobs together
-costs little more than handling one."""
-
 MAX_COMMITTING = 1
 """Transactions that are committed at the same time, where the ledger does not commit them at once:
 meanwhile the next attempts end, and are settled together."""
@@ -150,7 +146,8 @@ class CommitBatch:
         """The transaction. It may run more than once."""
         settlements = [(attempt.settlement, attempt.base_id) for attempt in self.attempts]
         settled = settle_many(tx, settlements, tx_config)
-        claimed = claim(tx, policy, now, self.claims, self.prefetch)
+        ended = [one.job.plugin for one in settled if one is not None]
+        claimed = claim(tx, policy, now, self.claims, self.prefetch, ended)
         # Before the commit: after a crash in between, the jobs would count as started.
         started_log.revoke(*self.entries)
         self.entries = [started_log.add(one.job.id, one.job.attempt) for one in claimed]
@@ -236,6 +233,10 @@ class Dispatcher:
         """The log of the job's process, if it runs here. For any thread."""
         return self._workers.running_log(job_id)
 
+    def running_ids(self) -> list[str]:
+        """The jobs whose processes run here. For any thread."""
+        return self._workers.running_ids()
+
     def resize(self, slots: Sequence[SlotClient]) -> None:
         """Use these slots from now on; running jobs continue. For any thread."""
         self._events.call_soon(partial(self._workers.resize, slots))
@@ -284,7 +285,7 @@ class Dispatcher:
         host, workers, now = self._host, self._workers, self._host.clock.monotonic()
         seconds = self._seconds_to_wait(now)
         if seconds and workers.has_buffered_everywhere:
-            host.clock.wait(host.stopping, NAP)
+            host.clock.wait(host.stopping, workers.nap)
         workers.wait(now, seconds)
         host.work_signal.disarm()
 

@@ -19,13 +19,42 @@ from ductile.engine.dispatch.attempt import Attempt
 from ductile.runner.client import BUFFER_LIMIT
 
 ROUNDS_AHEAD = 4
-"""As many jobs are prefetched as end in this number of rounds like the last."""
+"""As many jobs are prefetched as this number of times have ended recently."""
+RECENT = 0.01
+"""Seconds in which the ends of jobs count as recent. Where jobs end one by one, each would be
+settled by a commit of its own, for which its worker would wait."""
+SHORTEST_NAP, LONGEST_NAP = 0.002, 0.008
+"""Limits of the time between two rounds while every slot has a buffered job, in seconds: handling
+many ended jobs together costs little more than handling one."""
 LONGEST_WAIT = 1.0
 """Seconds that a job may wait for a worker before it goes back to the queue, uncounted."""
+SHORT_JOB = 0.1
+"""Seconds since its claim in which a running job is expected to end soon. Nothing is buffered
+behind one that runs longer: it would start later than younger jobs."""
 SHARED_LIMIT = 3
 """Jobs that are prefetched per worker where another node may have an idle worker for them."""
 LONGEST_WAIT_SHARED = 0.25
 """As `LONGEST_WAIT`, where another node may have an idle worker."""
+
+
+class RecentEnds:
+    """How many processes have ended within `RECENT`."""
+
+    def __init__(self) -> None:
+        self._rounds: deque[tuple[float, int]] = deque()
+        self._count = 0
+
+    def add(self, now: float, ended: int) -> int:
+        """Add the ends of a round; the number of recent ends with them."""
+        self._rounds.append((now, ended))
+        self._count += ended
+        while self._rounds[0][0] < now - RECENT:
+            self._count -= self._rounds.popleft()[1]
+        return self._count
+
+    def seconds_until(self, ends: float) -> float:
+        """How long to nap for this number of further ends at the recent rate."""
+        return min(max(SHORTEST_NAP, ends * RECENT / max(1, self._count)), LONGEST_NAP)
 
 
 class PrefetchQueue:
@@ -49,8 +78,8 @@ class PrefetchQueue:
         return self._waiting[0]
 
     def demand(self, finished: int, waiting: int) -> int:
-        """How many jobs to prefetch, after a round in which `finished` processes ended and while
-        `waiting` attempts wait here or in a slot's buffer.
+        """How many jobs to prefetch, while `finished` processes have ended recently and `waiting`
+        attempts wait here or in a slot's buffer.
 
         None for one end alone: its worker will not be idle again before the next round. None with
         one worker: jobs that run one after the other see each other's state.
@@ -77,6 +106,10 @@ class PrefetchQueue:
         if leaving:
             self._waiting = deque(one for one in self._waiting if one not in leaving)
         return leaving
+
+    def may_follow(self, running: Attempt, now: float) -> bool:
+        """Whether an attempt may be buffered behind a running one."""
+        return now - running.claimed_at <= SHORT_JOB
 
     def is_over(self, attempt: Attempt, now: float) -> bool:
         """Whether an attempt that has not started is not to start any more."""

@@ -23,7 +23,7 @@ from ductile.engine.dispatch.attempt import (
     AttemptContext,
     AttemptState,
 )
-from ductile.engine.dispatch.prefetch import PrefetchQueue
+from ductile.engine.dispatch.prefetch import PrefetchQueue, RecentEnds
 from ductile.engine.dispatch.started_log import StartedLog
 from ductile.failpoint import failpoint
 from ductile.log import logger
@@ -89,7 +89,8 @@ class Worker:
 class Workers:
     """All attempts of the gateway that are not DONE, and the workers that run them.
 
-    For the dispatcher's thread, except `cancel`, `running_log`, `job_ids` and `busy`.
+    For the dispatcher's thread, except `cancel`, `running_log`, `running_ids`, `job_ids` and
+    `busy`.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Workers:
         self._idle = self._workers[::-1]
         self._attempts: set[Attempt] = set()
         self._prefetched = PrefetchQueue(len(self._workers), context.has_other_nodes)
+        self._recent_ends = RecentEnds()
         self._settling: list[Attempt] = []
         self._cancel_lock = threading.Lock()
         """Held while an attempt gets or loses its process, or stops being CANCELLABLE."""
@@ -137,6 +139,11 @@ class Workers:
             return RunningLog(attempt.job.attempt, text, elapsed)
         return None
 
+    def running_ids(self) -> list[str]:
+        """The jobs whose processes run here. For any thread."""
+        with self._cancel_lock:
+            return [w.attempt.job.id for w in self._workers if w.is_running and w.attempt]
+
     def job_ids(self) -> frozenset[str]:
         """The jobs of all attempts that are not DONE."""
         return frozenset(attempt.job.id for attempt in list(self._attempts))
@@ -171,11 +178,17 @@ class Workers:
         """Whether no job is started because large answers take the memory."""
         return self._large_answers >= len(self._workers)
 
+    @property
+    def nap(self) -> float:
+        """Seconds in which half of the workers are expected to finish a job."""
+        return self._recent_ends.seconds_until(len(self._workers) / 2)
+
     def take_round(self) -> tuple[int, int]:
         """Begin a round: how many workers became idle in the last, how many jobs to prefetch."""
         waiting = len(self._prefetched) + sum(len(worker.buffered) for worker in self._workers)
         freed, finished, self._freed, self._finished = self._freed, self._finished, 0, 0
-        return freed, self._prefetched.demand(finished, waiting)
+        recent = self._recent_ends.add(self._context.clock.monotonic(), finished)
+        return freed, self._prefetched.demand(recent, waiting)
 
     def resize(self, slots: Sequence[SlotClient]) -> None:
         """Use these slots from now on. A worker that runs an attempt is removed after it."""
@@ -280,10 +293,14 @@ class Workers:
         """Send the first prefetched attempt to a busy slot, to start after those before it."""
         if not worker.is_running or not worker.slot.can_buffer or self._has_many_large_answers:
             return
-        if worker.is_leaving:
+        now, running, attempt = (
+            self._context.clock.monotonic(),
+            worker.attempt,
+            self._prefetched.first,
+        )
+        if worker.is_leaving or running is None or not self._prefetched.may_follow(running, now):
             return
-        context, attempt = self._context, self._prefetched.first
-        over = not self._may_start or self._prefetched.is_over(attempt, context.clock.monotonic())
+        over = not self._may_start or self._prefetched.is_over(attempt, now)
         if attempt.needs_idle_worker or over or self._warm_key(attempt) != worker.warm_key:
             return
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
@@ -75,17 +74,12 @@ class AcceptWebhook:
         self._trace = trace
         self._tx_config, self._path = services.compiled.tx_config, endpoint.path
         self._now, self._base_id = services.clock.now(), services.entropy.uuid()
-        self._delivery_id = _find_delivery_id(endpoint, verified, payload)
+        self._delivery_id = find_delivery_id(find_scheme(endpoint), verified.delivery_id, payload)
         self._signed = _find_signed_request(endpoint, verified, self._delivery_id)
         name = endpoint.event_name
         event_id = services.entropy.uuid()
         event = Event(f"webhook.{name}", payload, None, name, self._now, event_id)
-        details: dict[str, Any] = {"name": name}
-        if verified.event:
-            details["event"] = verified.event
-        if self._delivery_id:
-            details["delivery_id"] = self._delivery_id
-        self._baggage = {"webhook": details}
+        self._baggage = describe_request(name, verified.event, self._delivery_id)
         router = self._tx_config.router
         self._routing = router.arrive(
             event,
@@ -109,7 +103,8 @@ class AcceptWebhook:
                 return AcceptedWebhook(replay.accepted_as, duplicate=True)
         ids = Ids(self._base_id)
         place = spawn.insert_entry_context(tx, self._routing.intents, self._baggage, ids, self._now)
-        place = replace(place, trace=self._trace)
+        if self._trace is not None:
+            place = replace(place, trace=self._trace)
         spawned = close.write_intents(
             tx, self._routing.intents, place, self._tx_config, ids, self._now
         )
@@ -124,13 +119,20 @@ class AcceptWebhook:
         return AcceptedWebhook(job_id)
 
 
-def _find_delivery_id(
-    endpoint: EndpointSettings, verified: VerifiedWebhook, payload: Json
-) -> str | None:
-    found: object = verified.delivery_id
-    field = find_scheme(endpoint).id_field
-    if found is None and field:
-        found = find_field(payload, field)
+def describe_request(name: str, event: str | None, delivery_id: str | None) -> dict[str, Json]:
+    """The context of what a request starts."""
+    details: dict[str, Json] = {"name": name}
+    if event:
+        details["event"] = event
+    if delivery_id:
+        details["delivery_id"] = delivery_id
+    return {"webhook": details}
+
+
+def find_delivery_id(scheme: Scheme, found: Json, payload: Json) -> str | None:
+    """The delivery id: `found` in the headers, or in the body if the provider writes it there."""
+    if found is None and scheme.id_field:
+        found = find_field(payload, scheme.id_field)
     return shorten_id(found) if isinstance(found, str) and found else None
 
 
@@ -144,7 +146,7 @@ def shorten_id(id: str) -> str:
 def _find_signed_request(
     endpoint: EndpointSettings, verified: VerifiedWebhook, delivery_id: str | None
 ) -> SignedRequest | None:
-    """The request by its signature; None if a delivery id tells replays apart."""
+    """The request by its signature; None if a delivery id identifies replays."""
     if delivery_id is not None:
         return None
     window = None if find_scheme(endpoint).timed else REPLAY_WINDOW

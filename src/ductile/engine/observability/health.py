@@ -1,6 +1,6 @@
 """The health of a gateway: whether a job can be accepted and settled now, and what prevents it.
 
-A rehearsal in the ledger shows whether the next job would succeed. What real work has met since
+A probe in the ledger shows whether the next job would succeed. What real work has met since
 shows the rest: settlements that the ledger refuses, and loops whose last tick failed.
 """
 
@@ -16,14 +16,14 @@ from ductile.clock import to_text
 from ductile.engine.services import Services
 from ductile.errors import DuctileError, LedgerError
 from ductile.log import logger
-from ductile.store.rehearsal import Rehearsal, RolledBack, Stage, commit_nothing
+from ductile.store.job_probe import JobProbe, RolledBack, Stage, commit_nothing
 
 PROBE_TIMEOUT = 2.0
 PROBE_MAX_AGE = 1.0
-"""Seconds for which callers share the result of one rehearsal."""
+"""Seconds for which callers share the result of one probe."""
 TICK_SECONDS = 5.0
 IDLE_PROBE_SECONDS = 30.0
-"""Between two rehearsals that no caller asked for; each one writes to the disk."""
+"""Between two probes that no caller asked for; each one writes to the disk."""
 LOG_AGAIN_SECONDS = 60.0
 CRITICAL_LOOPS = frozenset({"config", "scheduler", "retries", "nodes", "schema"})
 """Loops without which jobs do not start; the others delay only their own work."""
@@ -44,25 +44,25 @@ class FailingPart:
 
 
 class _Probe:
-    """One rehearsal on the ledger's threads; `done` is set when its `failure` is known."""
+    """A probe on the threads of the ledger; `done` is set when its `failure` is known."""
 
     def __init__(self, gateway: Services) -> None:
         self._ledger, self._id = gateway.ledger, gateway.entropy.uuid()
         self.started_at, self._now = gateway.clock.monotonic(), gateway.clock.now()
         policy, tx_config = gateway.claim_policy(), gateway.compiled.tx_config
-        self._rehearsal = Rehearsal(self._id, policy, tx_config, self._now)
+        self._job_probe = JobProbe(self._id, policy, tx_config, self._now)
         self.failure: FailingPart | None = None
         self.done = threading.Event()
 
     def start(self) -> None:
         try:
-            self._ledger.submit(self._rehearsal, self._rehearsed)
+            self._ledger.submit(self._job_probe, self._on_answer)
         except LedgerError as error:
             self._end(LEDGER, error)
 
-    def _rehearsed(self, _result: None, error: BaseException | None) -> None:
+    def _on_answer(self, _result: None, error: BaseException | None) -> None:
         if not isinstance(error, RolledBack):
-            self._end(self._rehearsal.stage, error)
+            self._end(self._job_probe.stage, error)
             return
         work = partial(commit_nothing, id=self._id, now=to_text(self._now))
         try:
@@ -95,11 +95,11 @@ class HealthMonitor:
         gateway = self._gateway
         if gateway.failure is not None:
             return (FailingPart(LEDGER, gateway.failure.message, gateway.failure.code),)
-        found = {part.part: part for part in (*self._observe(), *self._rehearse(probe_max_age))}
+        found = {part.part: part for part in (*self._observe(), *self._probe_ledger(probe_max_age))}
         self.last_failing = tuple(sorted(found.values(), key=lambda part: not part.critical))
         return self.last_failing
 
-    def _rehearse(self, max_age: float) -> Iterator[FailingPart]:
+    def _probe_ledger(self, max_age: float) -> Iterator[FailingPart]:
         now = self._gateway.clock.monotonic()
         with self._lock:
             probe = self._probe

@@ -24,6 +24,7 @@ from ductile.engine.observability.prometheus import (
 )
 from ductile.engine.services import Services
 from ductile.errors import LedgerError
+from ductile.store import notices
 from ductile.store.engines.api import StoredNotice, Tx
 
 MAX_ROWS = 1000
@@ -307,10 +308,20 @@ class Metrics:
 
 
 def _format_stream(tx: Tx) -> list[str]:
-    held = tx.dicts("stream_holders", seconds=0.0)
+    held = notices.list_holders(tx)
     help = "Age of the oldest open transaction, which events of later ones wait for."
     oldest = max((row["seconds"] for row in held), default=0.0)
-    return [format_value("ductile_stream_held_seconds", "gauge", help, oldest)]
+    parts = [format_value("ductile_stream_held_seconds", "gauge", help, oldest)]
+    help = "Age of each transaction of more than ten seconds that events wait for, by its session."
+    named = [
+        (
+            (("session", str(row["pid"])), ("application", row["who"]), ("database", row["place"])),
+            row["seconds"],
+        )
+        for row in held
+        if row["seconds"] > notices.LONGEST_TRANSACTION
+    ]
+    return [*parts, format_metric("ductile_stream_holder_seconds", "gauge", help, named)]
 
 
 def _format_process() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from urllib.parse import unquote
@@ -85,5 +86,6 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _number(text: str, default: float) -> float:
     with contextlib.suppress(ValueError):
-        return float(text)
+        number = float(text)
+        return number if math.isfinite(number) else default
     return default

@@ -99,7 +99,11 @@ class SpanExporter:
     def _send_batch(self, timeout: float) -> bool:
         with self._sending:
             batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
-            spans = self._ledger.read(lambda tx: self._build(tx, batch))
+            try:
+                spans = self._ledger.read(lambda tx: self._build(tx, batch))
+            except Exception:
+                self.dropped += len(batch)
+                raise
             if not spans:
                 return True
             scope = {"name": "ductile", "version": ductile.__version__}
@@ -116,17 +120,17 @@ class SpanExporter:
         return result.is_success
 
     def _record(self, result: SendResult, spans: int) -> None:
-        if result.is_success:
-            self.exported += spans
+        rejected = _count_rejected(result, spans)
+        self.exported += spans - rejected
+        self.dropped += rejected
+        if self._is_down == bool(rejected):
+            return
+        self._is_down = bool(rejected)
+        if self._is_down:
+            error = result.error or f"HTTP {result.status}, {rejected} of {spans} spans rejected"
+            self._log.warning("the collector does not take spans; dropping them", error=error)
         else:
-            self.dropped += spans
-        if self._is_down == result.is_success:
-            self._is_down = not result.is_success
-            if self._is_down:
-                error = result.error or f"HTTP {result.status}"
-                self._log.warning("the collector does not take spans; dropping them", error=error)
-            else:
-                self._log.info("the collector takes spans again", dropped=self.dropped)
+            self._log.info("the collector takes spans again", dropped=self.dropped)
 
     def _build(self, tx: Tx, batch: Sequence[tuple[bool, str]]) -> list[Span]:
         jobs = [id for is_run, id in batch if not is_run]
@@ -141,6 +145,20 @@ class SpanExporter:
             if run is not None and self._settings.sampler.records(run):
                 found += _run_span(row, run)
         return found
+
+
+def _count_rejected(result: SendResult, spans: int) -> int:
+    """How many of these spans the collector has not taken: also one that accepts the request can
+    report that."""
+    if not result.is_success:
+        return spans
+    try:
+        rejected = orjson.loads(result.body)["partialSuccess"]["rejectedSpans"]
+        # A 64-bit number, which is a text in this form of JSON.
+        count = int(rejected) if isinstance(rejected, str) else rejected
+    except (ValueError, TypeError, LookupError):
+        return 0
+    return min(max(count, 0), spans) if type(count) is int else 0
 
 
 def _job_spans(tx: Tx, row: Row, context: TraceContext) -> Iterator[Span]:

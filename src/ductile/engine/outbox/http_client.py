@@ -92,7 +92,10 @@ def _load_trust() -> ssl.SSLContext:
     """The certificates of the system or of `SSL_CERT_FILE`; loaded once, when first needed."""
     import ssl
 
-    return ssl.create_default_context()
+    context = ssl.create_default_context()
+    # Some systems' OpenSSL allows older versions.
+    context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
+    return context
 
 
 class _UnknownHost(OSError):

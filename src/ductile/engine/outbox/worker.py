@@ -18,6 +18,7 @@ from ductile.clock import Clock
 from ductile.core.delivery.retry_policy import DeliveryStatus, DeliveryUpdate, mark_failed
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.observability.db_outage import OutageLog
+from ductile.engine.outbox.abandoned_claims import AbandonedClaims
 from ductile.engine.outbox.policy import (
     UNREADABLE,
     OutboundRequest,
@@ -25,7 +26,6 @@ from ductile.engine.outbox.policy import (
     RowT,
     SendResult,
 )
-from ductile.engine.recovery.dead_nodes import AbandonedClaims
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.failpoint import failpoint
 from ductile.log import logger

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from ductile.clock import Clock, JumpDetector
+from ductile.clock import Clock, JumpDetector, to_text
 from ductile.log import logger
-from ductile.store import boots
+from ductile.model import Notice
+from ductile.store import boots, notices
 from ductile.store.engines.api import Ledger
 from ductile.store.outbox.due_times import DELAYED, Delayed, move_due_times
 
 INTERVAL = 1.0
+SMALLEST_AT_START = timedelta(seconds=5)
+"""Less is the inaccuracy of a clock that is set at the start of the machine."""
 
 
 class ClockMonitor:
@@ -24,9 +27,18 @@ class ClockMonitor:
     reminders follow the calendar; their own loops compute them again.
     """
 
-    def __init__(self, ledger: Ledger, clock: Clock, boot: str, moved: Callable[[], None]) -> None:
-        """`moved` is called when rows may be due that were not before."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        boot: str,
+        moved: Callable[[], None],
+        last_time: datetime | None = None,
+    ) -> None:
+        """`moved` is called when rows may be due that were not before; `last_time` is the newest
+        time that an earlier boot has written."""
         self._ledger, self._boot, self._moved = ledger, boot, moved
+        self._last_time = last_time
         self._jumps = JumpDetector(clock)
         self._pending: deque[tuple[Delayed, int | str, timedelta]] = deque()
         """What is to be moved, from which row on, and by how much."""
@@ -34,6 +46,7 @@ class ClockMonitor:
 
     def tick(self, now: datetime) -> float:
         """Move the due times if the clock was set back; returns the seconds until the next call."""
+        self._compare_with_last_boot(now)
         jump = self._jumps.detect(now)
         if jump:
             direction = "forward" if jump > 0 else "back"
@@ -47,6 +60,20 @@ class ClockMonitor:
         while self._pending:
             self._move_batch(now)
         return INTERVAL
+
+    def _compare_with_last_boot(self, now: datetime) -> None:
+        """Move the due times by what the clock was set back at least while no gateway ran."""
+        last, self._last_time = self._last_time, None
+        if last is None or last - now < SMALLEST_AT_START:
+            return
+        seconds = round((last - now).total_seconds(), 1)
+        self._log.warning(
+            "the clock was set back while no gateway ran", seconds=seconds, newest=to_text(last)
+        )
+        self._pending += [(kind, kind.first, last - now) for kind in DELAYED]
+        # From now on this is the newest time: the next start does not move them again.
+        notice = Notice("flow", "flow.clock_set_back", {"seconds": seconds})
+        self._ledger.write(lambda tx: notices.post(tx, notice, now))
 
     def _has_other_nodes(self) -> bool:
         others = self._ledger.read(lambda tx: boots.list_other_open(tx, self._boot))

@@ -63,7 +63,7 @@ class FlowTimer:
                 self._ledger.write(lambda tx: gate.delete_past(tx, now))
             while self._ledger.read(set_aside.has_lost):
                 count = self._ledger.write(set_aside.return_lost)
-                self._log.warning("returned jobs set aside to the queue", count=count)
+                self._log.warning("returned held jobs to the queue", count=count)
                 if count == 0:
                     break
 

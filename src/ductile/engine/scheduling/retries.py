@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from ductile.engine.dispatch.dispatcher import WorkSignal
+from ductile.engine.scheduling.run_turns import RunTurns
 from ductile.log import logger
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import claim, retries
@@ -15,8 +16,10 @@ POLL_SECONDS = 1.0
 class RetryPromoter:
     """A loop calls `tick`."""
 
-    def __init__(self, ledger: Ledger, work_signal: WorkSignal) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, ledger: Ledger, work_signal: WorkSignal, turns: RunTurns | None = None
+    ) -> None:
+        self._ledger, self._turns = ledger, turns
         self._work_signal = work_signal
         self._log = logger("retries")
         self._normalized_at: datetime | None = None
@@ -28,6 +31,9 @@ class RetryPromoter:
         if is_foreign:
             self._normalize_due_times()
             due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
+        is_left = False
+        if due is not None and due <= now and self._turns is not None:
+            is_left = self._turns.take_due(now)
         while due is not None and due <= now:
             promoted = self._ledger.write(lambda tx: retries.promote_due(tx, now))
             if promoted < retries.BATCH:
@@ -38,7 +44,9 @@ class RetryPromoter:
             self._normalized_at = None
         if is_ready or is_foreign:
             self._work_signal.notify_all()
-        wait = (due - now).total_seconds() if due is not None else POLL_SECONDS
+        if due is None or (is_left and due <= now):
+            return POLL_SECONDS
+        wait = (due - now).total_seconds()
         return min(max(wait, 0.0), POLL_SECONDS)
 
     def _look(self, tx: Tx, now: datetime) -> tuple[datetime | None, bool, bool]:

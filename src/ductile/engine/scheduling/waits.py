@@ -36,6 +36,8 @@ class WaitTimer:
 
     def tick(self, now: datetime) -> float:
         """End the due waits; returns the seconds until the next one is due."""
+        # First: an event that came before a timeout ends the wait.
+        self._continue_events(now)
         foreign = self._list_foreign_pipelines()
         due = self._ledger.read(partial(waits.list_due, now=now, limit=BATCH, foreign=foreign))
         for row in due:
@@ -52,6 +54,19 @@ class WaitTimer:
         if next_due is None:
             return LONGEST_SLEEP
         return min(max((next_due - now).total_seconds(), 0.0), LONGEST_SLEEP)
+
+    def _continue_events(self, now: datetime) -> None:
+        """End the waits that an event matches beyond those that its own transaction has ended."""
+        while (event_id := self._ledger.read(waits.next_event_id)) is not None:
+            base_id = self._entropy.uuid()
+            work = partial(self._continue_event, event_id=event_id, now=now, base_id=base_id)
+            if not self._ledger.write(work):
+                break
+            failpoint("waits_ended")
+
+    def _continue_event(self, tx: Tx, event_id: str, now: datetime, base_id: str) -> bool:
+        config = self._compiled().tx_config
+        return close.continue_event(tx, event_id, config, Ids(base_id), now)
 
     def _list_foreign_pipelines(self) -> frozenset[str]:
         """The pipelines that only other nodes know."""

@@ -18,6 +18,7 @@ FIXES = {
     "idempotency_key_reused": "use a new idempotency_key for another request",
     "too_many_waits": "call again without wait_s",
     "too_many_open_requests": "end other waiting calls, or call without wait_s",
+    "body_too_large": "pass less in one call",
     "not_running": "an operator has to start the gateway: ductile system start",
 }
 OTHERWISE = "read the message; look at the present state with overview or job, then try again"

@@ -15,9 +15,12 @@ MAX_DIGITS = 12
 MAX_TEXT, MIN_TEXT = 1200, 60
 UNTRUSTED = frozenset(
     {
+        "agent_id",
         "capabilities",
         "cause",
+        "cluster_id",
         "comment",
+        "dedupe_key",
         "description",
         "detail",
         "details",
@@ -25,6 +28,7 @@ UNTRUSTED = frozenset(
         "drawing",
         "error",
         "error_detail",
+        "event_type",
         "events",
         "first_error",
         "input_schema",
@@ -39,9 +43,11 @@ UNTRUSTED = frozenset(
         "reason",
         "response",
         "result",
+        "source_identifier",
         "state",
         "stderr",
         "stdout",
+        "target_session",
         "title",
         "value",
         "values",

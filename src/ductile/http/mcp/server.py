@@ -13,7 +13,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -55,33 +55,38 @@ _sdk_log.setLevel(logging.WARNING)
 _sdk_log.handlers = [_SdkLog()]
 
 
-def build_server(caller: RouteCaller) -> Server[Any]:
-    """Return a server whose calls have the rights of this caller."""
+class ProtocolHandlers:
+    """Answers the requests of the protocol with the rights of one caller."""
 
-    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
-        shown = await catalog.visible_tools(caller)
+    def __init__(self, caller: RouteCaller) -> None:
+        self._caller = caller
+
+    async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
+        try:
+            shown = await catalog.visible_tools(self._caller)
+        except DuctileError as error:
+            raise MCPError(INTERNAL_ERROR, error.message) from None
         return types.ListToolsResult(tools=[_describe(tool) for tool in shown])
 
-    async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        outcome = await catalog.call_tool(caller, params.name, params.arguments or {})
+    async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        outcome = await catalog.call_tool(self._caller, params.name, params.arguments or {})
         return types.CallToolResult(
             content=[types.TextContent(text=outcome.text)],
             structured_content=outcome.content,
             is_error=outcome.is_error,
         )
 
-    async def list_resources(_: Any, __: Any) -> types.ListResourcesResult:
-        topics = ("rules", *RECIPES)
+    async def list_resources(self, _: Any, __: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
                     name=topic, uri=f"{catalog.SCHEME}docs/{topic}", mime_type="text/markdown"
                 )
-                for topic in topics
+                for topic in ("rules", *RECIPES)
             ]
         )
 
-    async def list_templates(_: Any, __: Any) -> types.ListResourceTemplatesResult:
+    async def list_templates(self, _: Any, __: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(
             resource_templates=[
                 types.ResourceTemplate(
@@ -92,17 +97,17 @@ def build_server(caller: RouteCaller) -> Server[Any]:
         )
 
     async def read_resource(
-        _: Any, params: types.ReadResourceRequestParams
+        self, _: Any, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         try:
-            text = await catalog.read_resource(caller, str(params.uri))
+            text = await catalog.read_resource(self._caller, str(params.uri))
         except DuctileError as error:
             raise MCPError(INVALID_PARAMS, error.message) from None
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, text=text)]
         )
 
-    async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
+    async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
         return types.ListPromptsResult(
             prompts=[
                 types.Prompt(
@@ -114,7 +119,9 @@ def build_server(caller: RouteCaller) -> Server[Any]:
             ]
         )
 
-    async def get_prompt(_: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+    async def get_prompt(
+        self, _: Any, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
         try:
             text = catalog.write_prompt(params.name, params.arguments or {})
         except DuctileError as error:
@@ -122,21 +129,24 @@ def build_server(caller: RouteCaller) -> Server[Any]:
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(messages=[message])
 
-    server: Server[Any] = Server(
+
+def build_server(caller: RouteCaller) -> Server[Any]:
+    """Return a server whose calls have the rights of this caller."""
+    handlers = ProtocolHandlers(caller)
+    return Server(
         "ductile",
         version=ductile.__version__,
         instructions=RULES,
         # Validation by headers would list the tools once more before each call.
         get_tool_input_schema=lambda _: None,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
     )
-    return server
 
 
 def _describe(tool: GatewayTool) -> types.Tool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -10,11 +11,15 @@ from ductile.core.values import scopes
 from ductile.core.values.suggest import nearest
 from ductile.errors import DuctileError, UsageError
 from ductile.http.mcp.results import Json
-from ductile.http.mcp.route_caller import RouteCaller, read_body, route_request
+from ductile.http.mcp.route_caller import RouteCaller, RouteError, read_body, route_request
 
 Arguments = Mapping[str, Any]
 Route = tuple[str, str]
 """A method and a path of the route table."""
+ARGUMENTS = {"before": "cursor", "wait": "wait_s"}
+"""Parameters of routes, and the arguments of tools that are passed as these."""
+MAX_WAIT = 25.0
+"""Seconds: less than the patience of clients."""
 
 
 class ToolRefusal(DuctileError):
@@ -81,10 +86,19 @@ def _check_value(name: str, value: Any, schema: Json) -> None:
     is_flag = isinstance(value, bool)
     if not isinstance(value, _TYPES[kind]) or (is_flag and kind != "boolean"):
         raise UsageError(f"{name} must be of type {kind}")
+    if isinstance(value, (int, float)) and not _is_finite(value):
+        raise UsageError(f"{name} must be a finite number")
     if "enum" in schema and value not in schema["enum"]:
         close = nearest(str(value), schema["enum"])
         known = ", ".join(schema["enum"])
         raise UsageError(f"{name} must be one of {known}", **({"nearest": close} if close else {}))
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False  # An integer that no float can hold.
 
 
 def allows_route(granted: frozenset[str], required: str | None) -> bool:
@@ -128,6 +142,10 @@ class ToolCall:
     def limit(self, default: int = 15, most: int = 50) -> int:
         return max(1, min(int(self.get("limit", default)), most))
 
+    def wait(self) -> str:
+        """Return the seconds to wait, as routes take them."""
+        return f"{max(0.0, min(float(self.get('wait_s', 0)), MAX_WAIT)):.3f}"
+
     async def read(
         self, path: str, /, *, query: Mapping[str, Any] | None = None, **at: str
     ) -> Json:
@@ -157,4 +175,10 @@ class ToolCall:
         declared = (*self._tool.routes, *self._tool.also)
         assert (method, template) in declared, f"{self._tool.name} declares no {template}"
         request = route_request(method, template, at, query, body, key)
-        return read_body(*await self._caller.send(request))
+        try:
+            return read_body(*await self._caller.send(request))
+        except RouteError as error:
+            name, _, rest = error.message.partition(" ")
+            if name in ARGUMENTS:
+                error.message = f"{ARGUMENTS[name]} {rest}"
+            raise

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ductile.http.models.fields import RequestModel
 
 T = TypeVar("T")
-HIDDEN = frozenset({"dry_run", "secret", "token", "code", "payload", "value"})
+HIDDEN = frozenset({"dry_run", "secret", "token", "code", "payload", "baggage", "webhook", "value"})
 """Arguments that are not part of an entry."""
 MAX_DETAILS = 2000
 """Characters of the arguments of an entry."""

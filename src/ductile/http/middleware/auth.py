@@ -207,10 +207,15 @@ class AccessControl:
         required = endpoint.token_scope
         if self.local or required is None or self._is_public(endpoint):
             return
-        granted = self.require_principal(scope).scopes
+        principal = self.require_principal(scope)
         if required == scopes.PLUGIN:
             self.authorize_command(scope, path_params["plugin"], path_params["command"])
-        elif not scopes.allows(granted, required):
+        else:
+            self.require_scope(principal, required)
+
+    def require_scope(self, principal: Principal, required: str) -> None:
+        """Raise `MissingScope` if the caller has not this scope."""
+        if not scopes.allows(principal.scopes, required):
             raise MissingScope(f"this token does not have the scope {required}", scope=required)
 
     def authorize_command(
@@ -224,7 +229,7 @@ class AccessControl:
             return
         reads = _is_read_command(registry or self._services.compiled.registry, plugin, command)
         if not scopes.allows_command(self.require_principal(scope).scopes, plugin, reads=reads):
-            required = f"plugin:{'ro' if reads else 'rw'}"
+            required = scopes.scope_of_command(plugin, reads=reads)
             raise MissingScope(f"this token does not have the scope {required}", scope=required)
 
     def admit(self, scope: AsgiScope, endpoint: Endpoint, path_params: Mapping[str, str]) -> None:
@@ -319,6 +324,19 @@ def principal_of(request: Request) -> Principal | None:
 def authorize(request: Request) -> None:
     """Check the caller against the request's endpoint."""
     access_of(request).authorize(request.scope, request.scope[ENDPOINT], request.path_params)
+
+
+def has_scope(request: Request, wanted: str) -> bool:
+    """Return whether the caller of an admitted request has this scope as well."""
+    access = access_of(request)
+    return access.local or scopes.allows(access.require_principal(request.scope).scopes, wanted)
+
+
+def require_scope(request: Request, required: str) -> None:
+    """Raise `MissingScope` if the caller of an admitted request has not this scope as well."""
+    access = access_of(request)
+    if not access.local:
+        access.require_scope(access.require_principal(request.scope), required)
 
 
 async def reauthorize(request: Request) -> None:

@@ -6,26 +6,29 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
 from ductile._fast_dataclass import dataclass
 from ductile.engine.ingress.auth import Authenticator, LoginCodes, Principal, Session
 from ductile.engine.ingress.login_limiter import LoginLimiter
+from ductile.engine.ingress.recent_refusals import RecentRefusals
 from ductile.engine.ingress.rejection_limiter import RejectionLimiter
 from ductile.engine.observability.metrics import Metrics
 from ductile.engine.services import Services
 from ductile.errors import DuctileError, LedgerError
 from ductile.http.middleware.caller_limit import CallerLimit
 from ductile.http.middleware.heartbeat_batch import HeartbeatBatcher
-from ductile.http.middleware.single_flight import SingleFlight
+from ductile.http.middleware.single_flight import RecentResult, SingleFlight
 from ductile.http.middleware.subscribers import MAX_SUBSCRIBERS, Subscribers
 from ductile.log import logger
 from ductile.operations import plugin_health
 from ductile.operations.backup import Backups
 from ductile.operations.plugin_health import HealthCheck
 from ductile.operations.reports.analytics import HourlyOutcomes
+from ductile.operations.reports.job_list import read_all_progress
+from ductile.store import agents
 from ductile.store.access import audit, ui_sessions
 from ductile.store.access.audit import AuditEntry
 
@@ -36,6 +39,10 @@ BLOCKING_THREADS = 4
 MAX_PLUGIN_TESTS = 2
 """They have threads of their own, so that slow plugins do not delay a cancel or a reload."""
 TOKEN_READ_TIMEOUT = 5.0
+PROGRESS_INTERVAL = 1.0
+"""Seconds between two looks at the output of running processes."""
+CONTACT_INTERVAL = 5.0
+"""Seconds between two looks for contacts of agents with other nodes."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,17 +86,32 @@ class AppContext:
         """Requests with `?wait`."""
         self.metrics = Metrics(services)
         self.rejections = RejectionLimiter()
+        self.refused_webhooks = RecentRefusals(services.clock)
         self.logins = LoginLimiter(services.clock, self._record_failed_login)
         self.heartbeats = HeartbeatBatcher(services)
         self.health_checks: SingleFlight[dict[str, HealthCheck]] = SingleFlight(self._check_plugins)
         """Runs the `health` of every plugin that declares it."""
         self.last_health = LastHealth({}, None)
         self.hourly_outcomes = HourlyOutcomes(services.ledger)
+        self.running_progress: RecentResult[dict[str, dict[str, Any]]] = RecentResult(
+            self._read_progress, PROGRESS_INTERVAL
+        )
+        """What running jobs report, for all subscribers of it."""
+        self.newest_contact: RecentResult[str | None] = RecentResult(
+            self._read_newest_contact, CONTACT_INTERVAL
+        )
+        """The last contact of an agent with any node, for all subscribers of changes."""
         self.login_codes = LoginCodes(services.clock)
         self._token_read = SingleFlight(self._read_tokens)
         self.backups = Backups(lambda: services.ledger, services.state_dir, services.clock)
         services.on_stop += [self.backups.stop, self.rejections.summarize]
         self._blocking = asyncio.Semaphore(BLOCKING_THREADS)
+
+    async def _read_progress(self) -> dict[str, dict[str, Any]]:
+        return await asyncio.to_thread(read_all_progress, self.services)
+
+    async def _read_newest_contact(self) -> str | None:
+        return await asyncio.to_thread(self.services.ledger.read, agents.find_newest_contact)
 
     async def principal_of(self, token: str | None) -> Principal | None:
         """Return the owner of a token; `LedgerError` if the ledger's tokens cannot be read."""

@@ -21,9 +21,8 @@ from ductile.http.middleware.auth import AccessControl
 from ductile.http.middleware.caller import identify_caller, trace_of
 from ductile.http.middleware.context import AppContext
 from ductile.http.middleware.loop_queue import LoopQueue
-from ductile.http.requests import check_object, request_model, validate
-from ductile.http.responses import exception_response, redact_body, render_json
-from ductile.http.routes import jobs
+from ductile.http.requests import check_object, new_job, request_model, validate
+from ductile.http.responses import describe_queued, exception_response, redact_body, render_json
 from ductile.model import NewJob, SubmittedBy
 from ductile.store.jobs.enqueue import Enqueued
 
@@ -88,7 +87,9 @@ class ApiFastPath(FastPath):
         self._triggers = TriggerRoute(app_context, access, rows[TriggerRoute.PATH])
 
     def route_for(self, scope: Any) -> FastRoute | None:
-        route = self._find(scope["path"]) if scope["method"] == POST else None
+        # An encoded slash is part of a name, which only the router knows.
+        is_plain = scope["method"] == POST and b"%2f" not in scope["raw_path"].lower()
+        route = self._find(scope["path"]) if is_plain else None
         try:
             return route if route is not None and route.admits(scope) else None
         except DuctileError:
@@ -112,10 +113,10 @@ class HeartbeatRoute(EndpointRoute):
         services = self._services
         started = services.clock.monotonic()
         try:
-            beat = heartbeat.parse_heartbeat(orjson.loads(body), services.clock.now())
-            if isinstance(beat, InvalidHeartbeat):
+            reported = heartbeat.parse_heartbeat(orjson.loads(body), services.clock.now())
+            if isinstance(reported, InvalidHeartbeat):
                 return False
-            services.agents.heartbeats.record_heartbeat(beat.agent_id, beat.cluster_id)
+            services.agents.heartbeats.record_heartbeat(reported.agent_id, reported.cluster_id)
         except (DuctileError, orjson.JSONDecodeError):
             return False
 
@@ -126,7 +127,7 @@ class HeartbeatRoute(EndpointRoute):
             self._count(200, started)
             respond((200, self.OK))
 
-        self._app_context.heartbeats.add(beat, recorded)
+        self._app_context.heartbeats.add(reported, recorded)
         return True
 
 
@@ -159,7 +160,7 @@ class TriggerRoute(EndpointRoute):
                 return False
             actor = identify_caller(scope, self._access).actor
             trace = trace_of(scope, self._services)
-            new = jobs.new_job(plugin, command, self._submitted_by(scope), given, actor, trace)
+            new = new_job(plugin, command, self._submitted_by(scope), given, actor, trace)
             work = services.enqueueing(new)
             committed = partial(self._respond, scope["path"], new, started, respond)
             services.ledger.submit(work, partial(LoopQueue.current().put, committed))
@@ -186,7 +187,7 @@ class TriggerRoute(EndpointRoute):
         """
         if error is None:
             assert job is not None
-            status, body = 202, render_json(jobs.describe_queued(job, new.plugin, new.command))
+            status, body = 202, render_json(describe_queued(job, new.plugin, new.command))
             body = redact_body(body, self._services)
         else:
             response = exception_response(error, self._services, path)

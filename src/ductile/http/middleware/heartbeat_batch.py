@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ductile.core.agents.heartbeat import Beat
+from ductile.core.agents.heartbeat import Heartbeat
 from ductile.engine.services import Services
 from ductile.errors import LedgerError
 from ductile.store import agents
@@ -21,17 +21,17 @@ class HeartbeatBatcher:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._batch: list[tuple[Beat, Committed]] = []
+        self._batch: list[tuple[Heartbeat, Committed]] = []
         self._next_commit = 0.0
 
-    def add(self, beat: Beat, committed: Committed) -> None:
+    def add(self, heartbeat: Heartbeat, committed: Committed) -> None:
         """Call `committed` in the loop once the heartbeat is durable, or with the error."""
-        self._batch.append((beat, committed))
+        self._batch.append((heartbeat, committed))
         if len(self._batch) == 1:
             loop = asyncio.get_running_loop()
             loop.call_at(self._next_commit, self._commit, loop)
 
-    async def record(self, beat: Beat) -> None:
+    async def record(self, heartbeat: Heartbeat) -> None:
         """Return when the heartbeat is durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -43,13 +43,13 @@ class HeartbeatBatcher:
             else:
                 future.set_exception(error)
 
-        self.add(beat, committed)
+        self.add(heartbeat, committed)
         await future
 
     def _commit(self, loop: asyncio.AbstractEventLoop) -> None:
         batch, self._batch = self._batch, []
         self._next_commit = loop.time() + BATCH_INTERVAL
-        beats, now = [beat for beat, _ in batch], self._services.clock.now()
+        heartbeats, now = [heartbeat for heartbeat, _ in batch], self._services.clock.now()
 
         def report(error: BaseException | None) -> None:
             for _, committed in batch:
@@ -60,7 +60,7 @@ class HeartbeatBatcher:
 
         try:
             self._services.ledger.submit(
-                lambda tx: agents.record_heartbeats(tx, beats, now), on_commit
+                lambda tx: agents.record_heartbeats(tx, heartbeats, now), on_commit
             )
         except LedgerError as error:
             report(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
@@ -82,7 +83,7 @@ class PathRouter:
 
     def _find(self, scope: Any) -> Handler:
         """Return the handler and store the path's parameters; raises 404 and 405."""
-        parts, method = scope["path"].split("/"), scope["method"]
+        parts, method = _split_path(scope), scope["method"]
         allowed: set[str] = set()
         for node, values in _matches(self._root, parts, 1, ()):
             found = node.methods.get(method)
@@ -94,6 +95,15 @@ class PathRouter:
         if allowed:
             raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
         raise HTTPException(404)
+
+
+def _split_path(scope: Any) -> list[str]:
+    """The parts of the path; an encoded slash is part of a name."""
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2f" not in raw.lower():
+        path: str = scope["path"]
+        return path.split("/")
+    return [unquote(part) for part in raw.decode("latin-1").split("/")]
 
 
 def _matches(

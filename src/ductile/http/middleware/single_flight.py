@@ -26,3 +26,17 @@ class SingleFlight(Generic[T]):
     def renew(self) -> None:
         """Have the next caller start anew; callers that wait already keep their task."""
         self._task = None
+
+
+class RecentResult(Generic[T]):
+    """As `SingleFlight`; callers also get the last result while it is younger than `seconds`."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> None:
+        self._work, self._seconds = SingleFlight(work), seconds
+        self._found: tuple[float, T] | None = None
+
+    async def __call__(self) -> T:
+        now = asyncio.get_running_loop().time()
+        if self._found is None or now - self._found[0] >= self._seconds:
+            self._found = now, await self._work()
+        return self._found[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -12,7 +11,7 @@ from ductile.core.agents.reminder import LARGEST_PAYLOAD
 from ductile.core.delivery.retry_policy import RETRIABLE, DeliveryStatus
 from ductile.core.delivery.signatures import decode_standard_key
 from ductile.core.flow.pauses import LONGEST_REASON
-from ductile.core.jobs.limits import LONGEST_PRIORITY
+from ductile.core.jobs.limits import LONGEST_NAME, LONGEST_PRIORITY
 from ductile.core.jobs.state_machine import status_named
 from ductile.core.values.scopes import ALL, is_scope
 from ductile.core.waits.decision import MAX_COMMENT
@@ -38,7 +37,6 @@ MAX_BULK_JOBS, DEFAULT_BULK_JOBS = 1000, 100
 MAX_BULK_DELIVERIES = 10_000
 MAX_DISCARDED = 1000
 MAX_TOKEN_NAME = 100
-MAX_PLUGIN_NAME = 100
 MAX_BUDGET = 1_000_000_000
 MAX_WEBHOOK_TEXT = 200
 MIN_SECRET, MAX_SECRET = 8, 512
@@ -187,6 +185,17 @@ class BulkBody(ActionBody):
     )
 
 
+class AnyTexts(FieldType):
+    """Texts that a later check judges."""
+
+    schema = {"type": "array", "items": {"type": "string"}}
+
+    def parse(self, value: Any) -> list[str]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise ValueError("must be a list of texts")
+        return value
+
+
 class ScopeList(FieldType):
     schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
@@ -251,34 +260,6 @@ class TokenRotationBody(ActionBody):
     expires_in: Text = Field(None, description="A new lifetime: `30d`.")
     overlap: Text = Field(
         None, description="How long the old secret stays valid: `1h`; by default it is void."
-    )
-
-
-class SettingBody(ActionBody):
-    path: Annotated[str, BodyText(required=True)] = Field(
-        description="Such as `plugins.echo.schedules[0].every`."
-    )
-    value: Annotated[Any, AnyJson({})] = Field(None, description="The new value.")
-
-
-class PluginLanguage(StrEnum):
-    PYTHON = "python"
-    SH = "sh"
-    NODE = "node"
-
-
-class NewPluginBody(ActionBody):
-    name: Annotated[str, BodyText(most=MAX_PLUGIN_NAME, required=True)] = Field(
-        description="The name of the new plugin."
-    )
-    language: Annotated[PluginLanguage | None, OneOf(PluginLanguage)] = Field(
-        None, description="The language of its program."
-    )
-
-
-class PluginTestBody(RequestModel):
-    payload: Annotated[Any, Payload()] = Field(
-        default_factory=dict, description="The payload of the job; for `handle`, of the event."
     )
 
 
@@ -357,6 +338,28 @@ class RedeliveryBody(ActionBody):
     expected: Annotated[int | None, BodyInteger(0, MAX_BULK_DELIVERIES)] = Field(
         None, description="The count of the preview: refused if it differs by now."
     )
+
+
+class RelayBody(ActionBody):
+    to: Annotated[str, BodyText(most=LONGEST_NAME, required=True)] = Field(
+        description="The gateway, by its name in `instances`."
+    )
+    event: Annotated[str, BodyText(most=LONGEST_NAME, required=True)] = Field(
+        description="The type of the event."
+    )
+    payload: Annotated[Any, Payload()] = Field(
+        default_factory=dict, description="The event's payload; an empty object by default."
+    )
+    dedupe_key: Text = Field(None, description="The event's dedupe key at the receiver.")
+    baggage: Annotated[Any, AnyJson({"type": "object"})] = Field(
+        default_factory=dict, description="Values for the run at the receiver."
+    )
+
+    @model_validator(mode="after")
+    def _check_baggage(self) -> Self:
+        if not isinstance(self.baggage, dict):
+            raise ValueError("baggage must be an object")
+        return self
 
 
 class DiscardBody(ActionBody):

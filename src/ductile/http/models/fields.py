@@ -73,6 +73,21 @@ class TextList(FieldType):
         return list(value)
 
 
+class SomeOf(FieldType):
+    """A query parameter that may be repeated, of members of an enumeration."""
+
+    def __init__(self, members: type[StrEnum]) -> None:
+        self._members = members
+        values = [member.value for member in members]
+        self.schema = {"type": "array", "items": {"type": "string", "enum": values}}
+
+    def parse(self, value: Any) -> list[StrEnum]:
+        try:
+            return [self._members(each) for text in value for each in text.split(",")]
+        except ValueError:
+            raise ValueError(f"must be one or more of {', '.join(self._members)}") from None
+
+
 class QueryInteger(FieldType):
     def __init__(self, least: int = 0, most: int = MAX_INTEGER) -> None:
         self.least, self.most = least, most

@@ -18,6 +18,7 @@ from ductile.http.models.fields import (
     QueryInteger,
     QuerySeconds,
     RequestModel,
+    SomeOf,
     TextList,
     Timestamp,
 )
@@ -161,6 +162,23 @@ class PlanQuery(RequestModel):
     )
 
 
+class WatchQuery(RequestModel):
+    plan: Annotated[str, AnyText()] = Field(description="The plan that was applied last.")
+    window: Annotated[str, AnyText()] = Field(
+        "10m", description="The time to compare, after and before: at most `24h`."
+    )
+
+
+class RunComparisonQuery(RequestModel):
+    directory: Text = Field(
+        None, description="Another directory with a configuration; on the local socket only."
+    )
+    run: Text = Field(None, description="Only this run.")
+    since: Time = Field(None, description="Runs that started at this time or later.")
+    limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
+    before: Text = Field(None, description="The `cursor` of the previous page.")
+
+
 class SummaryQuery(RequestModel):
     window: Annotated[str, AnyText()] = Field(
         "24h", description="How far to look back: `30m`, `24h`, `7d`."
@@ -182,6 +200,14 @@ class EventFormat(StrEnum):
     GO = "go"
 
 
+class ChangeKind(StrEnum):
+    """What the event stream can report as changed without saying how."""
+
+    AGENTS = "agents"
+    NODES = "nodes"
+    HEALTH = "health"
+
+
 class EventQuery(RequestModel):
     topic: Annotated[list[str], TextList()] = Field(
         [], description="Only these topics; several are separated by commas or repeated."
@@ -192,6 +218,16 @@ class EventQuery(RequestModel):
     )
     format: Annotated[EventFormat | None, OneOf(EventFormat)] = Field(
         None, description="`go`: names and data of the Go program, and its backlog of 100 events."
+    )
+    progress: Flag = Field(
+        False,
+        description="Also send `job.progress` without an id: what running jobs of this node report."
+        " Takes `jobs:ro` as well.",
+    )
+    changes: Annotated[list[ChangeKind], SomeOf(ChangeKind)] = Field(
+        [],
+        description="Also send `agents.changed`, `nodes.changed` or `health.changed` without an id,"
+        " at most once per second each. Takes `agents:ro` for `agents`, else `system:ro`.",
     )
 
 

@@ -269,8 +269,8 @@ def refusal_statuses(endpoint: Endpoint) -> list[int]:
         found.add(404)
     if endpoint.method != "GET":
         found |= {404, 409, 413, 422, 507}
-    if endpoint.path == "/config/diff":
+    if endpoint.path in ("/config/diff", "/config/watch"):
         found.add(404)
-    if endpoint.path in ("/system/reload", "/config/plan"):
+    if endpoint.path in ("/system/reload", "/config/plan", "/pipelines/{name}/compare"):
         found.add(409)
     return sorted(found)

@@ -12,19 +12,54 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json
 
 from ductile.core.agents import decision_log
 from ductile.http.models.fields import RequestModel
-from ductile.http.models.responses import agents, alerts, fields, jobs, pipelines, system
+from ductile.http.models.responses import (
+    access,
+    agents,
+    alerts,
+    analytics,
+    comparisons,
+    configuration,
+    documents,
+    events,
+    fields,
+    jobs,
+    nodes,
+    pauses,
+    pipelines,
+    plugins,
+    schedules,
+    system,
+)
 
 Schema = dict[str, Any]
 REF = "#/components/schemas/"
 SUFFIX = "Model"
 MODE: JsonSchemaMode = "validation"
+MODULES = (
+    access,
+    agents,
+    alerts,
+    analytics,
+    comparisons,
+    configuration,
+    documents,
+    events,
+    fields,
+    jobs,
+    nodes,
+    pauses,
+    pipelines,
+    plugins,
+    schedules,
+    system,
+)
 
 
 @cache
 def response_models() -> dict[str, type[BaseModel]]:
     """Return the response models by the names of their components."""
     found: dict[str, type[BaseModel]] = {"DecisionLog": _decision_log()}
-    for module in (agents, alerts, fields, jobs, pipelines, system):
+    for module in MODULES:
         for value in vars(module).values():
             is_own = inspect.isclass(value) and value.__module__ == module.__name__
             if is_own and value is not fields.ResponseModel and value.__name__.endswith(SUFFIX):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.config.models.units import parse_duration
-from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
+from ductile.http.requests import parse_window
 from ductile.http.responses import JsonResponse, services_of
 from ductile.operations.reports import analytics
 
@@ -21,10 +19,7 @@ if TYPE_CHECKING:
 
 async def show_summary(request: Request, query: SummaryQuery) -> Response:
     """`GET /analytics/summary`: Count the attempts that ended in a window, by plugin and status."""
-    try:
-        window = timedelta(seconds=parse_duration(query.window))
-    except ValueError as error:
-        raise UsageError(f"window {error}") from None
+    window = parse_window(query.window)
     found = await asyncio.to_thread(analytics.summarize_attempts, services_of(request), window)
     return JsonResponse({"since": found["since"], "window": query.window, **found})
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.core.jobs.commands import HEALTH, INIT
+from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound
 from ductile.http.responses import JsonResponse, build_response, services_of
 from ductile.operations import status
@@ -28,7 +29,8 @@ async def show_plugin(request: Request) -> Response:
     )
     row = next((row for row in rows if row["name"] == name), None)
     if row is None:
-        raise NotFound(f"there is no plugin {name!r}")
+        known = services.compiled.registry.plugins
+        raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, known)}")
     loaded = services.compiled.registry.plugins.get(name)
     commands = [_describe(command) for command in loaded.manifest.commands] if loaded else []
     return JsonResponse({**row, "commands": commands})
@@ -50,7 +52,8 @@ async def show_plugin_openapi(request: Request) -> Response:
     services, name = services_of(request), request.path_params["plugin"]
     found = services.compiled.registry.plugins.get(name)
     if found is None:
-        raise NotFound(f"there is no plugin {name!r}")
+        known = services.compiled.registry.plugins
+        raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, known)}")
 
     def content() -> dict[str, Any]:
         from ductile.http.openapi import document

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ductile.core.jobs.limits import PAGE_BYTES, document
 from ductile.core.values.redact import hide_secret_keys
+from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound
 from ductile.http.responses import (
     action_response,
@@ -48,7 +49,8 @@ async def list_facts(request: Request, query: FactQuery) -> Response:
     state, rows, cursor = await read_ledger(services, work)
     # The facts of a plugin that was removed stay readable.
     if not rows and plugin not in services.compiled.registry.plugins:
-        raise NotFound(f"there is no plugin {plugin!r}")
+        known = services.compiled.registry.plugins
+        raise NotFound(f"there is no plugin {plugin!r}{did_you_mean(plugin, known)}")
 
     def content() -> Any:
         shown = {"state": hide_secret_keys(state), "facts": [_redact(row) for row in rows]}

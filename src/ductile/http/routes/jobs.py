@@ -14,24 +14,25 @@ from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import UsageError
 from ductile.http.middleware.audit import note_details
 from ductile.http.middleware.auth import access_of
+from ductile.http.middleware.budget import charge
 from ductile.http.middleware.caller import caller_of, trace_of, with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
-from ductile.http.middleware.lease import charge
 from ductile.http.middleware.wait import JobWaiter
 from ductile.http.models.fields import value_of
-from ductile.http.requests import submitted_by
+from ductile.http.requests import new_job, submitted_by
 from ductile.http.responses import (
     JsonResponse,
     action_response,
     build_response,
+    describe_queued,
     read_ledger,
     run_transaction,
     services_of,
     split_page,
     write_ledger,
 )
-from ductile.model import Job, NewJob, SubmittedBy
+from ductile.model import Job
 from ductile.operations import bulk, job_tree
 from ductile.operations import jobs as operations
 from ductile.operations.bulk import BulkResult, Selection
@@ -46,7 +47,6 @@ from ductile.store.jobs.enqueue import Enqueued
 from ductile.store.jobs.read import JobFilter, count_jobs
 
 if TYPE_CHECKING:
-    from ductile.core.jobs.trace import TraceContext
     from ductile.http.models.bodies import ActionBody, BulkBody, CancelBody, ReplayBody, TriggerBody
     from ductile.http.models.queries import (
         JobIdQuery,
@@ -84,37 +84,6 @@ async def trigger(request: Request, body: TriggerBody) -> Response:
         existing = {"deduplicated": found is not None, "job_id": found.job_id if found else None}
         return JsonResponse({"plugin": plugin, "command": command, **existing, "dry_run": True})
     return JsonResponse(describe_queued(await write_ledger(services, work), plugin, command), 202)
-
-
-def new_job(
-    plugin: str,
-    command: str,
-    producer: SubmittedBy,
-    body: TriggerBody,
-    submitter: str,
-    trace: TraceContext | None,
-) -> NewJob:
-    return NewJob(
-        plugin,
-        command,
-        producer,
-        payload=body.payload,
-        dedupe_key=body.dedupe_key,
-        dedupe_ttl=body.dedupe_ttl,
-        submitter=submitter,
-        priority=body.priority or 0.0,
-        trace=None if trace is None else trace.to_column(),
-    )
-
-
-def describe_queued(job: Enqueued, plugin: str, command: str) -> dict[str, Any]:
-    return {
-        "job_id": job.job_id,
-        "status": job.status,
-        "plugin": plugin,
-        "command": command,
-        "deduplicated": job.deduplicated,
-    }
 
 
 async def show_job(request: Request, query: JobWaitQuery) -> Response:

@@ -7,13 +7,8 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ductile.config import Settings
 from ductile.engine.observability.prometheus import CONTENT_TYPE
 from ductile.http.middleware.context import app_context_of
-
-
-def is_public(settings: Settings) -> bool:
-    return settings.api.metrics == "public"
 
 
 async def show_metrics(request: Request) -> Response:

@@ -15,12 +15,13 @@ from ductile.core.pipelines import diagram
 from ductile.core.pipelines.compile import Pipeline
 from ductile.engine.services import Services
 from ductile.errors import UsageError
+from ductile.http.middleware.auth import has_scope
+from ductile.http.middleware.budget import charge
 from ductile.http.middleware.caller import trace_of, with_submitter
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
-from ductile.http.middleware.lease import charge
 from ductile.http.middleware.wait import JobWaiter
-from ductile.http.requests import submitted_by
+from ductile.http.requests import submitted_by, wait_for_disconnect
 from ductile.http.responses import (
     JsonResponse,
     build_response,
@@ -35,23 +36,41 @@ from ductile.operations.pipelines import PipelineStart, StartedPipeline, find_pi
 from ductile.store.access.tokens import Spending
 from ductile.store.engines.api import Tx, Work
 from ductile.store.flow.pauses import load_pauses
+from ductile.store.jobs.runs import SHOWN, find_last_runs
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import PipelineStartBody
     from ductile.http.models.queries import PipelineStartQuery, RunWaitQuery
 
+RUNS_SCOPE = "jobs:ro"
+
 
 async def list_pipelines(request: Request) -> Response:
-    """`GET /pipelines`: List pipelines with their trigger, mode and number of steps."""
+    """`GET /pipelines`: List pipelines with their trigger, mode, number of steps and last run."""
     services = services_of(request)
-    pauses = await _load_pauses(services)
-    rows = sorted(services.compiled.tx_config.router.pipelines.items())
-    return JsonResponse({"pipelines": [_summarize(found, pauses) for _, found in rows]})
+    pipelines, now = services.compiled.tx_config.router.pipelines, services.clock.now()
+    shows_runs = has_scope(request, RUNS_SCOPE)
+
+    def work(tx: Tx) -> list[dict[str, Any]]:
+        pauses = load_pauses(tx, now)
+        rows = [_summarize(pipeline, pauses) for _, pipeline in sorted(pipelines.items())]
+        if not shows_runs:
+            return rows
+        last = find_last_runs(tx, pipelines)
+        return [{**row, "last_run": _describe_run(last.get(row["name"]))} for row in rows]
+
+    return JsonResponse({"pipelines": await read_ledger(services, work)})
 
 
-async def _load_pauses(services: Services) -> Pauses:
-    now = services.clock.now()
-    return await read_ledger(services, lambda tx: load_pauses(tx, now))
+def _describe_run(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {
+        "instance_id": row["id"],
+        "status": SHOWN[row["status"]].value,
+        "started_at": row["created_at"],
+        "ended_at": row["ended_at"],
+    }
 
 
 def _summarize(pipeline: Pipeline, pauses: Pauses) -> dict[str, Any]:
@@ -77,9 +96,11 @@ async def show_pipeline(request: Request) -> Response:
     services = services_of(request)
     compiled = services.compiled
     pipeline = find_pipeline(compiled.tx_config.router, request.path_params["name"])
+    now = services.clock.now()
+    pauses = await read_ledger(services, lambda tx: load_pauses(tx, now))
     return JsonResponse(
         {
-            **_summarize(pipeline, await _load_pauses(services)),
+            **_summarize(pipeline, pauses),
             "steps": dry_run.resolved(compiled, pipeline),
             "mermaid": diagram.mermaid(pipeline),
             "drawing": diagram.tree(pipeline),
@@ -144,7 +165,7 @@ async def _start_and_wait(request: Request, start: PipelineStart) -> Response:
     timeout = min(start.pipeline.timeout or most, most)
     began = services.clock.monotonic()
     started = await write_ledger(services, _once(request, start))
-    disconnect = asyncio.create_task(_wait_for_disconnect(request))
+    disconnect = asyncio.create_task(wait_for_disconnect(request))
     end = asyncio.create_task(_wait_for_run(services, started.instance_id, timeout))
     try:
         await asyncio.wait({disconnect, end}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,11 +182,6 @@ async def _start_and_wait(request: Request, start: PipelineStart) -> Response:
         return JsonResponse({**accepted, "status": status, "timeout_exceeded": True}, 202)
     took = round((services.clock.monotonic() - began) * 1000, 1)
     return await build_response(services, lambda: _describe_result(services, started, run, took))
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive()).get("type") != "http.disconnect":
-        pass
 
 
 async def _wait_for_run(services: Services, instance_id: str, timeout: float) -> _Run:
@@ -226,7 +242,7 @@ def _describe_result(
         "duration_ms": took,
         "instance_id": started.instance_id,
     }
-    if not started.job_ids:
+    if not started.job_ids or started.skipped:
         return {**result, "reason": run["reason"], "result": None, "tree": []}
     redactor = services.compiled.redactor
     tree = job_tree.graph(services.ledger, started.job_ids[0], redactor, by_creation=True)
@@ -234,10 +250,12 @@ def _describe_result(
 
 
 def _describe_started(started: StartedPipeline, name: str) -> dict[str, Any]:
+    has_begun = started.job_ids and not started.skipped
     return {
         "job_id": started.job_ids[0] if started.job_ids else started.existing_job_id,
         "instance_id": started.instance_id,
-        "status": "queued" if started.job_ids else "skipped",
+        "status": "queued" if has_begun else "skipped",
         "pipeline": name,
         "deduplicated": started.existing_job_id is not None,
+        **({"reason": started.skipped} if started.skipped else {}),
     }

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.http.middleware.budget import charge
 from ductile.http.middleware.context import app_context_of
 from ductile.http.middleware.idempotency import run_once
-from ductile.http.middleware.lease import charge
 from ductile.http.middleware.wait import JobWaiter
 from ductile.http.responses import (
     action_response,
@@ -42,7 +42,10 @@ async def list_runs(request: Request, query: RunFilterQuery) -> Response:
         "limit": query.limit,
     }
     return await build_response(
-        services, lambda: services.ledger.read(lambda tx: runs.list_runs(tx, **filters))
+        services,
+        lambda: services.ledger.read(
+            lambda tx: runs.list_runs(tx, services.compiled.tx_config, **filters)
+        ),
     )
 
 

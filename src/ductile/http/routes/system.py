@@ -70,6 +70,7 @@ async def show_status(request: Request, query: StatusQuery) -> Response:
             "workers": services.workers,
             "ledger": services.ledger.health(),
             "health_checked_at": last.checked_at and to_text(last.checked_at),
+            "refused_webhooks": [row.describe() for row in context.refused_webhooks.read()],
             **page,
         }
 

@@ -27,6 +27,7 @@ from ductile.engine.ingress.webhook import (
 )
 from ductile.errors import DuctileError
 from ductile.http.middleware.auth import (
+    WrongHost,
     check_host,
     check_origin,
     is_from_this_machine,
@@ -72,8 +73,13 @@ class Webhooks:
 
     async def _serve(self, request: Request) -> Response:
         services = self._app_context.services
-        self.check_source(request.scope)
         path = request.scope["path"]
+        try:
+            self.check_source(request.scope)
+        except WrongHost:
+            if request.method == "POST" and self.find(path) is not None:
+                self._count_refusal(path, "the Host is not in webhooks.allowed_hosts")
+            raise
         if path == HEALTH:
             if request.method not in ("GET", "HEAD"):
                 return error_response(405, "method not allowed", "method_not_allowed")
@@ -81,6 +87,8 @@ class Webhooks:
             return redact_response(await check_health(services, details=details), services)
         endpoint = self.find(path)
         if endpoint is None:
+            if request.method == "POST":
+                self._count_refusal(None, "no endpoint has this path")
             return error_response(404, "not found", "not_found")
         if request.method != "POST":
             return error_response(405, "method not allowed", "method_not_allowed")
@@ -145,8 +153,12 @@ class Webhooks:
         self, endpoint: EndpointSettings, reason: str, status: int, text: str, code: str
     ) -> Response:
         self._log_refusal(endpoint, reason)
+        self._count_refusal(endpoint.path, reason)
         self._app_context.metrics.count_webhook(endpoint.event_name, code)
         return error_response(status, text, code)
+
+    def _count_refusal(self, path: str | None, reason: str) -> None:
+        self._app_context.refused_webhooks.count(path, reason)
 
     def _log_refusal(self, endpoint: EndpointSettings, reason: str) -> None:
         """Log why a delivery was refused; equal refusals are logged once per interval."""

@@ -135,6 +135,18 @@ class HttpConnection(HttpToolsProtocol):
     def evict(self) -> None:
         self.transport.abort()
 
+    def close_after_response(self) -> None:
+        """Close the connection, once the request whose head it has received is answered."""
+        if self._is_answered():
+            # The client may still be sending the body of a request that was refused early.
+            self._close_after_body = self._has_head
+            if not self._has_head:
+                self.transport.close()
+            return
+        for cycle in (self._held, self._taken, self.cycle):
+            if cycle is not None:
+                cycle.keep_alive = False
+
     # Reading a request
 
     def data_received(self, data: bytes) -> None:

@@ -24,17 +24,22 @@ from ductile.files import give_to_owner
 from ductile.http.crash_log import log_crash, log_loop_error
 from ductile.http.middleware.context import BLOCKING_THREADS, MAX_PLUGIN_TESTS
 from ductile.http.server.connection import HttpConnection
-from ductile.http.server.connection_limit import ConnectionLimiter
+from ductile.http.server.connection_limit import ConnectionLimiter, EvictableConnection
 from ductile.log import logger
 
 KERNEL_BACKLOG = 1024
 """Connections that the kernel queues during a burst."""
 ACCEPTS_PER_TURN = 1
 """Per turn of the event loop. Without descriptors asyncio fails and logs once per accept."""
+ACCEPT_TURNS = 3
+"""Turns of the event loop from the accept of a connection until its protocol has it."""
 READER_THREADS = 6
 """Threads that read the ledger, in addition to those for long blocking calls."""
-TICKS_PER_DEADLINE_CHECK = 5
-TICKS_PER_SOCKET_CHECK = 10
+TICK = 1.0
+"""Seconds between two checks of the deadlines and the local socket; the age of the date header."""
+CLOSE_GRACE = 30.0
+"""Seconds that the open requests of a listener have after a reload has closed it."""
+REPLACE_TIMEOUT = 10.0
 LOG_INTERVAL = 1.0
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -91,6 +96,8 @@ class Listener:
     limiter: ConnectionLimiter
     path: Path | None = None
     """Of a unix socket, which is bound again if the file is removed."""
+    configured: tuple[str, int] | None = None
+    """Of a TCP socket: the address in the configuration, whose port may be 0."""
 
     @property
     def address(self) -> str:
@@ -103,7 +110,9 @@ class _Server(uvicorn.Server):
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._configs = [_config(listener.app) for listener in listeners]
         self._listeners = listeners
+        self._changing = asyncio.Lock()
         self._bind_error: int | None = None
+        self.stopping = asyncio.Event()
         super().__init__(self._configs[0])
 
     @contextlib.contextmanager
@@ -126,8 +135,42 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         return await loop.create_server(factory, sock=bound, backlog=ACCEPTS_PER_TURN)
 
+    async def replace(self, listeners: Sequence[Listener]) -> None:
+        """Serve these listeners; those that are not among them take no further connection.
+
+        Their open requests are answered, within `CLOSE_GRACE`.
+        """
+        async with self._changing:
+            running = {
+                listener.name: (listener, config, server)
+                for listener, config, server in zip(
+                    self._listeners, self._configs, self.servers, strict=True
+                )
+            }
+            configs: list[uvicorn.Config] = []
+            servers: list[asyncio.Server] = []
+            for listener in listeners:
+                known = running.get(listener.name)
+                if known is not None and known[0] is listener:
+                    _, config, server = running.pop(listener.name)
+                else:
+                    config = _config(listener.app)
+                    config.load()
+                    server = await self._listen(listener, config, listener.socket)
+                configs.append(config)
+                servers.append(server)
+            self._listeners, self._configs, self.servers = listeners, configs, servers
+        for listener, _, server in running.values():
+            await _stop_accepting(listener.socket)
+            server.close()
+            _retire(list(listener.limiter))
+
     async def _restore_sockets(self) -> None:
         """Bind a unix socket again whose file was removed; open connections continue."""
+        async with self._changing:
+            await self._bind_removed()
+
+    async def _bind_removed(self) -> None:
         for index, (listener, config) in enumerate(
             zip(self._listeners, self._configs, strict=True)
         ):
@@ -155,15 +198,44 @@ class _Server(uvicorn.Server):
             assert isinstance(connection, HttpConnection)
             connection.abandon()
 
+    async def main_loop(self) -> None:
+        """Tick until the server stops; uvicorn's loop wakes up ten times per second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK):
+                    await self.stopping.wait()
+
     async def on_tick(self, counter: int) -> bool:
-        if counter % TICKS_PER_DEADLINE_CHECK == 0:
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                assert isinstance(connection, HttpConnection)
-                connection.check_deadlines(now)
-        if counter % TICKS_PER_SOCKET_CHECK == 0:
-            await self._restore_sockets()
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, HttpConnection)
+            connection.check_deadlines(now)
+        await self._restore_sockets()
         return await super().on_tick(counter)
+
+
+async def _stop_accepting(listener: socket.socket) -> None:
+    """Return when the limiter knows every connection that was accepted.
+
+    asyncio neither closes nor serves one whose server is closed while it is being accepted.
+    """
+    asyncio.get_running_loop().remove_reader(listener)
+    for _ in range(ACCEPT_TURNS):
+        await asyncio.sleep(0)
+
+
+def _retire(connections: Sequence[EvictableConnection]) -> None:
+    """Close the connections: idle ones now, the others after their response or the grace."""
+    for connection in connections:
+        assert isinstance(connection, HttpConnection)
+        connection.close_after_response()
+    loop = asyncio.get_running_loop()
+    loop.call_later(CLOSE_GRACE, _evict_all, connections)
+
+
+def _evict_all(connections: Sequence[EvictableConnection]) -> None:
+    for connection in connections:
+        connection.evict()
 
 
 def _config(app: Callable[..., Any]) -> uvicorn.Config:
@@ -249,11 +321,40 @@ class HttpServer:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(answered)
 
+    def replace(self, listeners: Sequence[Listener]) -> None:
+        """Serve these bound listeners from now on; called on another thread than the loop's."""
+        assert self._loop is not None
+        before, self.listeners = self.listeners, listeners
+        work = self._server.replace(listeners)
+        try:
+            done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()  # The loop has ended: it serves nothing any more.
+            return
+        try:
+            done.result(REPLACE_TIMEOUT)
+        except TimeoutError:
+            done.cancel()
+            logger("http").error("the listeners were not replaced; restart the gateway")
+        for listener in before:
+            if listener not in listeners:
+                listener.socket.close()
+
+    @property
+    def is_started(self) -> bool:
+        return self._server.started
+
     def stop(self) -> None:
-        running = self._loop is not None and not self._loop.is_closed()
-        if self._loop is not None and running and self._on_stop is not None:
-            self._loop.call_soon_threadsafe(self._on_stop)
+        # First, since a loop that starts now looks at it after this has looked for the loop.
         self._server.should_exit = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended already.
+                self._loop.call_soon_threadsafe(self._stop_loop)
         self._thread.join()
         for listener in self.listeners:
             listener.socket.close()
+
+    def _stop_loop(self) -> None:
+        self._server.stopping.set()
+        if self._on_stop is not None:
+            self._on_stop()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 from ductile.config import Loaded
 from ductile.config.models.plugin import RESERVED_VARIABLES
@@ -18,12 +15,8 @@ from ductile.engine.control import ControlRequest
 from ductile.engine.gateway import Gateway
 from ductile.engine.observability.liveness import Liveness
 from ductile.engine.observability.systemd import Notifier, report_ready
-from ductile.errors import Refused
-from ductile.http.app import api_app, local_app
-from ductile.http.middleware.context import AppContext
 from ductile.http.server import fd_limits
-from ductile.http.server.connection_limit import ConnectionLimiter
-from ductile.http.server.listeners import HttpServer, Listener, bind_local, bind_tcp
+from ductile.http.server.open import open_listeners
 from ductile.log import configure, logger
 from ductile.runner.isolation import forbid_inspection
 
@@ -94,32 +87,3 @@ def _log_crashes() -> None:
 
     sys.excepthook = uncaught
     threading.excepthook = in_thread
-
-
-def open_listeners(gateway: Gateway) -> HttpServer:
-    """Bind the local socket and the listeners that the configuration enables."""
-    settings, app_context = gateway.compiled.settings, AppContext(gateway)
-    listeners = 1 + settings.api.enabled + settings.webhooks_enabled
-    most = fd_limits.connections_per_listener(listeners)
-    app_context.limit_open_requests(most)
-    opened: list[Listener] = []
-
-    def add(
-        name: str, app: Callable[..., Any], bound: socket.socket, path: Path | None = None
-    ) -> None:
-        opened.append(Listener(name, app, bound, ConnectionLimiter(most), path))
-
-    try:
-        path = gateway.socket_path
-        add("local", local_app(gateway, app_context), bind_local(path), path)
-        if settings.api.enabled:
-            add("api", api_app(app_context), bind_tcp(settings.api.address))
-        if settings.webhooks_enabled:
-            from ductile.http.routes.webhooks import Webhooks
-
-            add("webhooks", Webhooks(app_context), bind_tcp(settings.webhooks.address))
-    except Refused:
-        for listener in opened:
-            listener.socket.close()
-        raise
-    return HttpServer(opened, on_stop=app_context.close)

@@ -22,7 +22,6 @@ from ductile.store.engines.api import Tx
 
 MAX_MESSAGES = 50
 MAX_FIRING = 50
-UNDELIVERED_FOR = timedelta(days=7)
 TEST_GROUP = "test"
 
 
@@ -142,7 +141,7 @@ def _describe_alert(row: AlertRow) -> dict[str, Any]:
 
 
 def _read_undelivered(tx: Tx, now: datetime) -> list[dict[str, Any]]:
-    found = rows.list_undelivered(tx, now - UNDELIVERED_FOR)
+    found = rows.list_undelivered(tx, now)
     return [
         {
             "rule": row["rule"],
@@ -180,12 +179,13 @@ class AlertTest:
         number = tx.all("next_notification_number", **key)[0][0]
         payload = message.compose(
             gateway=self._gateway,
+            rule=rule.name,
+            group=TEST_GROUP,
             news=News.TEST,
             state=AlertState.OK,
             since=None,
             causes=Causes(),
             now=self._now,
-            **key,
         )
         ids = Ids(self._base_id)
         sent = evaluate.send(

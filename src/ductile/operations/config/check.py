@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ductile.config import InvalidConfig, Loaded
+from ductile.config.load import sort_problems
+from ductile.config.loader.salvage import Salvage
 from ductile.engine.config import compile_schedules
-from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.errors import ConfigError, Problem, Severity, errors_of
+from ductile.engine.config.compiled import CompiledConfig, compile_config, discover_plugins
+from ductile.errors import ConfigError, Path, Problem, Severity, errors_of
+from ductile.plugins.registry import Registry
+from ductile.runner.exec_errors import has_crlf_shebang
 
 
 @dataclass(frozen=True)
@@ -26,40 +30,48 @@ def check(
 ) -> CheckedConfig:
     """Load and compile a configuration; raise `ConfigError` with every error found.
 
-    If sections have errors, the routes and pipelines of the others are checked as well.
+    If parts of it have errors, the others are checked as well.
     """
+    problems: list[Problem] = []
+    salvage: Salvage | None = None
     try:
         loaded = load()
     except InvalidConfig as invalid:
-        problems = list(invalid.problems)
-        if invalid.rest is not None:
-            try:
-                build(invalid.rest, boot_marker="", environ=environ)
-            except ConfigError as error:
-                problems += error.problems
-        raise ConfigError(problems) from None
-    compiled = build(loaded, boot_marker="", environ=environ)
-    refusals = list(_refusals(compiled))
-    if errors := errors_of(refusals):
-        raise ConfigError(errors)
+        if invalid.rest is None:
+            raise
+        loaded, problems, salvage = invalid.rest, list(invalid.problems), invalid.salvage
+    loaded, registry = discover_plugins(loaded)
+    refusals = list(_refusals(loaded, registry))
+    further = errors_of(refusals)
+    try:
+        compiled = compile_config(loaded, registry, boot_marker="", environ=environ)
+    except ConfigError as error:
+        further += error.problems
+    problems += further if salvage is None else salvage.drop_follow_ups(further)
+    if problems:
+        raise ConfigError(sort_problems(problems, loaded.files))
     past = compile_schedules.past(loaded, now)
-    return CheckedConfig(loaded, compiled, (*compiled.warnings, *past, *refusals))
+    found = (*compiled.warnings, *past, *refusals, *_line_endings(compiled))
+    return CheckedConfig(loaded, compiled, found)
 
 
-def _refusals(compiled: CompiledConfig) -> Iterator[Problem]:
+def _line_endings(compiled: CompiledConfig) -> Iterator[Problem]:
+    """Programs that the kernel cannot start: it takes a carriage return as part of a name."""
+    for name, plan in sorted(compiled.plans.items()):
+        if len(plan.argv) == 1 and has_crlf_shebang(plan.argv[0]):
+            message = f"plugin {name} cannot run: CRLF line endings; save it with LF line endings"
+            yield Problem(message, (), plan.argv[0], 1, None, severity=Severity.WARNING)
+
+
+def _refusals(loaded: Loaded, registry: Registry) -> Iterator[Problem]:
     """Refused plugins; an error where a schedule would create jobs that only wait."""
-    loaded = compiled.loaded
-    for refusal in compiled.registry.refused:
+    for refusal in registry.refused:
         own = loaded.settings.plugins.get(refusal.name)
-        is_scheduled = own is not None and own.schedules and refusal.name in compiled.held()
-        path = ("plugins", refusal.name)
-        file, line, column = (
-            loaded.locate(path)
-            if refusal.name in loaded.settings.plugins
-            else (str(refusal.path), None, None)
-        )
+        path: Path = () if own is None else ("plugins", refusal.name)
+        file, line, column = (str(refusal.path), None, None) if own is None else loaded.locate(path)
         message = f"plugin {refusal.name} is refused: {refusal.reason}"
-        if is_scheduled:
+        severity = Severity.WARNING
+        if own is not None and own.schedules and refusal.name not in registry.plugins:
             message += "; its schedules would not run"
-        severity = Severity.ERROR if is_scheduled else Severity.WARNING
-        yield Problem(message, (), file, line, column, severity=severity)
+            severity = Severity.ERROR
+        yield Problem(message, path, file, line, column, severity=severity)

@@ -14,10 +14,11 @@ from ductile.config.edit.paths import MISSING, get_at, resolve_path
 from ductile.config.load import InvalidConfig
 from ductile.config.loader.secrets import KnownSecrets
 from ductile.config.problems import default_text, known_keys
-from ductile.core.values.suggest import did_you_mean
+from ductile.core.values.suggest import nearest
 from ductile.engine.config import compile_schedules
 from ductile.engine.config.compiled import build, discover_plugins
 from ductile.errors import ConfigError, NotFound, Problem, Refused, dotted
+from ductile.errors import Path as KeyPath
 from ductile.operations.config.seal import seal_with_edit
 
 CONTEXT_LINES = 2
@@ -38,9 +39,19 @@ def get_setting(
     loaded, _ = discover_plugins(load(config, environ=environ, seal=False, secrets=False))
     value = get_at(redact_settings(loaded.settings), path)
     if value is MISSING:
-        hint = did_you_mean(str(path[-1]), known_keys(path[:-1]))
-        raise NotFound(f"{dotted(path)} is not set, and has no default{hint}")
+        raise NotFound(f"{dotted(path)} is not set, and has no default{_suggest_path(path)}")
     return {"path": dotted(path), "value": default_text(path) or value, "default": True}
+
+
+def _suggest_path(path: KeyPath) -> str:
+    """The path with its first unknown key corrected, if a known one is similar."""
+    for place, part in enumerate(path):
+        known = known_keys(path[:place])
+        if known and part not in known:
+            close = nearest(str(part), known)
+            meant = dotted((*path[:place], close, *path[place + 1 :])) if close else None
+            return f"; did you mean {meant!r}?" if meant else ""
+    return ""
 
 
 def find_known_secrets(config: Path | None, environ: Mapping[str, str]) -> KnownSecrets:

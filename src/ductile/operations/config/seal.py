@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from blake3 import blake3
 
-from ductile.config import Loaded, checksums, create_seal, load
+from ductile.config import Loaded, checksums, create_seal, find_state, load
 from ductile.config.checksums import Seal
 from ductile.config.edit.editor import FileEdit
+from ductile.config.sealed_text import keep_texts
 from ductile.engine.config.compiled import build
 from ductile.errors import ConfigError, Problem, Refused
 from ductile.plugins.manifest import MANIFEST_NAME
@@ -67,6 +69,34 @@ def accept_files(path: Path, names: Sequence[Path], environ: Mapping[str, str]) 
             hashes[key] = measured.seal.hashes[key]
     seal = replace(before, path=measured.seal.path, hashes=hashes)
     return NewSeal(seal, states, measured.problems)
+
+
+def write_seal(
+    seal: Seal, config: Path, *, environ: Mapping[str, str], now: datetime
+) -> str | None:
+    """Write a seal and keep the texts of its files, to show what changes later.
+
+    Return why the texts could not be kept, or None. The seal is valid without them.
+    """
+    seal.write(now)
+    state = find_state(config, environ=environ)
+    if state is None:
+        return "the configuration does not say where the state directory is"
+    try:
+        keep_texts(state.dir, seal)
+    except OSError as error:
+        return f"{state.dir} cannot be written: {error.strerror}"
+    return None
+
+
+def accept_plugin(path: Path, name: str, environ: Mapping[str, str]) -> NewSeal:
+    """Return the seal in force with the present fingerprint of a plugin, and of its aliases."""
+    seal = seal_plugin(path, name, environ)
+    if seal is None:
+        raise Refused(
+            "this configuration does not seal plugins; seal all of it: ductile config lock"
+        )
+    return NewSeal(seal, {}, ())
 
 
 def seal_plugin(path: Path, name: str, environ: Mapping[str, str]) -> Seal | None:

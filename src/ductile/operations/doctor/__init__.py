@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ductile.operations.doctor import (
+    agents,
     alerts,
     config,
     files,
@@ -18,6 +19,7 @@ from ductile.operations.doctor import (
     plugins,
     process,
     relays,
+    webhooks,
     work,
 )
 from ductile.operations.doctor.context import DoctorContext
@@ -55,6 +57,8 @@ CHECKS: tuple[Check, ...] = (
     work.breakers,
     work.dead_letters,
     relays.waiting,
+    webhooks.refused,
+    agents.slow,
     work.schedules,
     alerts.firing,
     alerts.undelivered,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from ductile.operations.alerts.rules import list_firing
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.store.alerts import rows
 
-RECENT = timedelta(days=7)
 MAX_SHOWN = 10
 
 
@@ -29,11 +27,11 @@ def firing(context: DoctorContext) -> Iterator[Finding]:
 
 
 def undelivered(context: DoctorContext) -> Iterator[Finding]:
-    """Messages of alerts whose job is dead, so that they were not delivered."""
+    """Messages of alerts that were not delivered: their job is dead, or does not start."""
     if context.rows is None:
         return
-    since = context.now - RECENT
-    for row in context.rows.read(lambda tx: rows.list_undelivered(tx, since))[:MAX_SHOWN]:
+    now = context.now
+    for row in context.rows.read(lambda tx: rows.list_undelivered(tx, now))[:MAX_SHOWN]:
         job_id = row["job_id"]
         yield error(
             "alerts",

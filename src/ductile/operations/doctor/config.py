@@ -9,6 +9,7 @@ from shlex import quote
 from zoneinfo import ZoneInfo
 
 from ductile.errors import Problem
+from ductile.operations.config.fixes import find_fix
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 
@@ -20,14 +21,20 @@ def loads(context: DoctorContext) -> Iterator[Finding]:
     compiled = context.compiled
     for problem in context.problems:
         is_seal = context.unsealed and _is_about_checksums(problem)
-        fix = _lock_command(problem) if is_seal else "config check"
+        fix = _lock_command(problem) if is_seal else _find_fix(problem, context) or "config check"
         why = "a gateway neither starts nor reloads with it"
         yield error("config", str(problem), why, context.command(fix))
     if compiled is None:
         return
     for problem in compiled.warnings:
-        fix = _lock_command(problem) if _is_about_checksums(problem) else "config check"
+        is_seal = _is_about_checksums(problem)
+        fix = _lock_command(problem) if is_seal else find_fix(problem) or "config check"
         yield warning("config", str(problem), "it is logged at every start", context.command(fix))
+
+
+def _find_fix(problem: Problem, context: DoctorContext) -> str | None:
+    """`config set` is refused as long as other errors remain."""
+    return find_fix(problem) if len(context.problems) == 1 else None
 
 
 def _lock_command(problem: Problem) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import Any
 
 from ductile.config import Loaded, Settings, find_state, load
 from ductile.config.models.service import StateSettings
+from ductile.core.jobs.sandbox import ENFORCE
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.engine.instance_lock import LockHolder, find_holder
 from ductile.errors import ConfigError, DuctileError, NotFound, Problem
@@ -117,7 +118,21 @@ class DoctorContext:
     @property
     def unready(self) -> Mapping[str, str]:
         """Plugins of the running gateway that wait for their `init`."""
-        return self._in_state("unhealthy")
+        return {
+            name: reason
+            for name, reason in self._in_state("unhealthy").items()
+            if name not in self._unconfined
+        }
+
+    @property
+    def _unconfined(self) -> Set[str]:
+        """Plugins that do not run because the kernel does not hold their sandbox."""
+        rows = {row["name"]: row.get("sandbox") or {} for row in self._plugins}
+        return {
+            name
+            for name, sandbox in rows.items()
+            if sandbox.get("level") == ENFORCE and sandbox.get("not_held")
+        }
 
     @property
     def refused(self) -> Mapping[str, str]:

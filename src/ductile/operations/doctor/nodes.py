@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from ductile.operations.cluster.nodes import find_state, is_living
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
-from ductile.store import nodes
-
-LONGEST_TRANSACTION = 10.0
-"""Seconds for which another session may hold back the event stream without a finding."""
+from ductile.store import nodes, notices
 
 
 def drift(context: DoctorContext) -> Iterator[Finding]:
@@ -41,8 +38,9 @@ def stream(context: DoctorContext) -> Iterator[Finding]:
     """Sessions whose open transaction delays the event stream and cancel requests."""
     if context.rows is None:
         return
-    held = context.rows.read(lambda tx: tx.dicts("stream_holders", seconds=LONGEST_TRANSACTION))
-    for row in held:
+    for row in context.rows.read(notices.list_holders):
+        if row["seconds"] <= notices.LONGEST_TRANSACTION:
+            continue
         who = f"session {row['pid']} ({row['who']}, database {row['place']})"
         why = (
             f"its transaction is open for {row['seconds']:.0f} s; events and cancel requests of "

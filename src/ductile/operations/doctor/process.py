@@ -67,7 +67,7 @@ def _check_dead(context: DoctorContext, holder: LockHolder, directory: Path) -> 
 
 def _check_living(context: DoctorContext) -> Iterator[Finding]:
     assert context.ask is not None
-    restart = f"{context.command('system stop')} && {context.command('system start')}"
+    restart = _restart_command(context)
     try:
         health = context.health()
     except DuctileError as failure:
@@ -81,6 +81,10 @@ def _check_living(context: DoctorContext) -> Iterator[Finding]:
             "it was not restarted after the upgrade",
             restart,
         )
+
+
+def _restart_command(context: DoctorContext) -> str:
+    return f"{context.command('system stop')} && {context.command('system start')}"
 
 
 def _check_parts(
@@ -112,6 +116,7 @@ def configuration(context: DoctorContext) -> Iterator[Finding]:
     view = context.ask("/config/view")
     if view["config_hash"] == context.loaded.config_hash:
         return
+    restart = _restart_command(context)
     try:
         context.ask("/system/reload")
     except DuctileError as refusal:
@@ -119,7 +124,7 @@ def configuration(context: DoctorContext) -> Iterator[Finding]:
             "config",
             "the files differ from the running configuration, and a reload of them is refused",
             refusal.message,
-            context.command("system stop" if RESTART in refusal.message else "config check"),
+            restart if RESTART in refusal.message else context.command("config check"),
         )
     else:
         yield warning(

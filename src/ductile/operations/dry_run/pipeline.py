@@ -247,7 +247,7 @@ def describe_relay(sent: RelayMessage | Failure) -> Document:
 
 def run_once(ready: Ready) -> Outcome:
     """Run an attempt in a separate slot, as a worker would."""
-    pool = RunnerPool(1)
+    pool = RunnerPool(1, owns_children_after_loss=True)
     try:
         pool.start()
         return pool.slot(0).run(ready.launch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,12 +18,12 @@ from ductile.config.loader.nodes import Location, Locations
 from ductile.config.models.plugin import PluginSettings
 from ductile.core.jobs.judge import judge
 from ductile.core.jobs.plugin_protocol import ProtocolError, Response, read_response
-from ductile.core.jobs.prepare import Ready, Unrunnable, prepare
+from ductile.core.jobs.prepare import PluginPlan, Ready, Unrunnable, prepare
 from ductile.core.jobs.response_advice import Advice, Expected, advise
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import Refused, Severity
-from ductile.model import Ending, Job, JobStatus, Json, Outcome, Settlement, SubmittedBy
+from ductile.model import Ending, JobStatus, Json, Outcome, Settlement, make_unstored_job
 from ductile.operations.dry_run.pipeline import describe_settlement, run_once
 from ductile.plugins.manifest import Command
 from ductile.store.jobs import plugin_state as states
@@ -33,12 +33,16 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PluginTest:
-    """What to run. `payload` is the job's: for `handle` the event's envelope, or its payload."""
+    """What to run. `payload` is the job's: for `handle` the event's envelope, or its payload.
+
+    `context` is what the job enters with, as the baggage of a pipeline.
+    """
 
     plugin: str
     command: str
     payload: Json
     state: Mapping[str, Json]
+    context: Mapping[str, Json] | None = None
 
 
 def author_state_dir(environ: Mapping[str, str]) -> Path:
@@ -80,52 +84,68 @@ def with_plugin(
     return replace(loaded, settings=settings.model_copy(update=changes), seal=None)
 
 
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """One attempt that was run and judged, and not recorded."""
+
+    ready: Ready
+    outcome: Outcome
+    settlement: Settlement
+
+
+def attempt(
+    compiled: CompiledConfig,
+    test: PluginTest,
+    plan: PluginPlan,
+    now: datetime,
+    entropy: Entropy,
+    start: Callable[[Ready], Outcome] = run_once,
+) -> Attempted:
+    """Prepare, run and judge one attempt. Raises `Refused` if it cannot be prepared."""
+    job = make_unstored_job(
+        entropy.uuid(),
+        test.plugin,
+        test.command,
+        test.payload,
+        now,
+        max_attempts=compiled.retry_policy(test.plugin).max_attempts,
+    )
+    ready = prepare(
+        job, orjson.dumps(dict(test.state)).decode(), test.context or {}, plan, None, now
+    )
+    if isinstance(ready, Unrunnable):
+        raise Refused(ready.reason)
+    outcome = start(ready)
+    rules = compiled.rules(test.plugin, test.command)
+    chance, base_id = entropy.uniform(), entropy.uuid()
+    settlement = judge(job, outcome, rules, now, chance, None, ready.entered, base_id)
+    return Attempted(ready, outcome, settlement)
+
+
+def find_plan(compiled: CompiledConfig, name: str) -> PluginPlan:
+    """Raises `Refused` if the plugin is not loaded."""
+    plan = compiled.plans.get(name)
+    if plan is None:
+        raise Refused(f"plugin {name} is not loaded")
+    return plan
+
+
 def run(compiled: CompiledConfig, test: PluginTest, now: datetime, entropy: Entropy) -> Document:
     """Prepare, run and judge one attempt; the redacted result.
 
     Raises `Refused` if the plugin is not loaded or does not have this command.
     """
-    plan = compiled.plans.get(test.plugin)
-    if plan is None:
-        raise Refused(f"plugin {test.plugin} is not loaded")
-    job = _job(test, compiled.retry_policy(test.plugin).max_attempts, now, entropy.uuid())
+    plan = find_plan(compiled, test.plugin)
+    done = attempt(compiled, test, plan, now, entropy)
+    outcome, settlement = done.outcome, done.settlement
     known = orjson.dumps(dict(test.state)).decode()
-    ready = prepare(job, known, {}, plan, None, now)
-    if isinstance(ready, Unrunnable):
-        raise Refused(ready.reason)
-    outcome = run_once(ready)
-    rules = compiled.rules(test.plugin, test.command)
-    chance, base_id = entropy.uniform(), entropy.uuid()
-    settlement = judge(job, outcome, rules, now, chance, None, ready.entered, base_id)
     after = states.merge_state(test.state, settlement) if settlement.state_updates else known
     advice = [*_advice(compiled, test, plan.timeout(test.command), outcome)]
     if after is None:
         assert settlement.otherwise is not None
         settlement, after = settlement.otherwise, known
         advice.insert(0, Advice(settlement.error or "", "keep the state small; store data outside"))
-    return _describe(compiled, test, ready, outcome, settlement, after, advice)
-
-
-def _job(test: PluginTest, attempts: int, now: datetime, id: str) -> Job:
-    return Job(
-        id=id,
-        plugin=test.plugin,
-        command=test.command,
-        payload=test.payload,
-        status=JobStatus.RUNNING,
-        attempt=1,
-        max_attempts=attempts,
-        submitted_by=SubmittedBy.CLI.value,
-        dedupe_key=None,
-        created_at=now,
-        started_at=now,
-        completed_at=None,
-        next_retry_at=None,
-        last_error=None,
-        parent_job_id=None,
-        source_event_id=None,
-        owner=None,
-    )
+    return _describe(compiled, test, done.ready, outcome, settlement, after, advice)
 
 
 def _response(outcome: Outcome) -> Response | ProtocolError | None:

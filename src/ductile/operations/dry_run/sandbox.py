@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ductile.engine.services import Services
+from ductile.engine.workspaces import copy_tree, remove_tree, walk_tree
 from ductile.model import Job
 
 
@@ -27,27 +28,33 @@ def sandbox(gateway: Services, job: Job) -> Iterator[tuple[Path, Path | None]]:
         if source is None:
             box.mkdir(mode=0o700)
         else:
-            shutil.copytree(source, box, symlinks=True, ignore=_special)
+            copy_tree(source, box)
         yield box, source
     finally:
-        shutil.rmtree(box, ignore_errors=True)
+        remove_tree(box)
         with contextlib.suppress(OSError):
             root.rmdir()
 
 
-def _special(directory: str, names: list[str]) -> set[str]:
-    """The sockets, pipes and devices, which cannot be copied."""
-    modes = {name: (Path(directory) / name).lstat().st_mode for name in names}
-    plain = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
-    return {name for name, mode in modes.items() if not any(kind(mode) for kind in plain)}
+def measure_tree(tree: Path, most: int) -> int:
+    """The total size of the regular files in bytes, or the first sum above `most`."""
+    found = 0
+    for entry in walk_tree(tree):
+        with contextlib.suppress(FileNotFoundError):
+            about = entry.stat(follow_symlinks=False)
+            found += about.st_size if stat.S_ISREG(about.st_mode) else 0
+        if found > most:
+            return found
+    return found
 
 
 def files_below(box: Path) -> dict[str, tuple[int, int]]:
     """Every file with its size and modification time."""
     found = {}
-    for path in box.rglob("*"):
+    for entry in walk_tree(box):
         with contextlib.suppress(OSError):
-            about = path.lstat()
+            about = entry.stat(follow_symlinks=False)
             if not stat.S_ISDIR(about.st_mode):
-                found[str(path.relative_to(box))] = (about.st_size, about.st_mtime_ns)
+                name = os.path.relpath(entry.path, box)
+                found[name] = (about.st_size, about.st_mtime_ns)
     return found

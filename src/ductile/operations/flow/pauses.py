@@ -8,6 +8,7 @@ from typing import Any
 
 from ductile.clock import to_text
 from ductile.core.flow.pauses import Pause, PauseKind
+from ductile.core.values.suggest import did_you_mean
 from ductile.engine.services import Services
 from ductile.errors import NotFound, UsageError
 from ductile.operations.pipelines import find_pipeline
@@ -30,7 +31,8 @@ class PauseChange:
         if self._kind is PauseKind.PIPELINE:
             find_pipeline(compiled.tx_config.router, self._name)
         elif self._kind is PauseKind.PLUGIN and not compiled.expects(self._name):
-            raise NotFound(f"there is no plugin {self._name!r}")
+            close = did_you_mean(self._name, compiled.plans)
+            raise NotFound(f"there is no plugin {self._name!r}{close}")
 
     def build_pause(
         self, reason: str | None, seconds: float | None, until: datetime | None

@@ -13,8 +13,9 @@ from ductile.core.schedules.decide import Anchors, Every, Monthly, Schedule, pre
 from ductile.engine.config.compile_schedules import described
 
 HORIZON = timedelta(days=7)
-MOST_FIRES = 2000
-"""Maximum number of fires of one entry that are compared, the next ones."""
+MOST_FIRES, ALL_FIRES, FEWEST_FIRES = 2000, 100_000, 20
+"""Maximum number of fires that are compared, the next ones: of one entry, and of all that differ;
+of each at least the last."""
 SHOWN_FIRES = 20
 Key = tuple[str, str]
 """The plugin and the id of an entry."""
@@ -46,26 +47,26 @@ class FireDifference:
     until: datetime
 
 
-def fire_times(entry: PlannedEntry | None, now: datetime) -> FireTimes:
+def fire_times(entry: PlannedEntry | None, now: datetime, most: int = MOST_FIRES) -> FireTimes:
     """When the entry fires before the horizon, if each of its jobs ends at once."""
     until = now + HORIZON
     if entry is None or not entry.can_run:
         return FireTimes((), until)
     blocked = blocked_until(entry.breaker, now, entry.policy)
     times: list[datetime] = []
-    for run in preview(entry.schedule, entry.anchors, now, MOST_FIRES + 1, blocked):
+    for run in preview(entry.schedule, entry.anchors, now, most + 1, blocked):
         if run.due >= until:
             break
-        if len(times) == MOST_FIRES:
+        if len(times) == most:
             return FireTimes(tuple(times), run.due)
         times.append(run.due)
     return FireTimes(tuple(times), until)
 
 
 def compare_fires(
-    before: PlannedEntry | None, after: PlannedEntry | None, now: datetime
+    before: PlannedEntry | None, after: PlannedEntry | None, now: datetime, most: int
 ) -> FireDifference:
-    old, new = fire_times(before, now), fire_times(after, now)
+    old, new = fire_times(before, now, most), fire_times(after, now, most)
     until = min(old.until, new.until)
     was = {moment for moment in old.times if moment < until}
     will = {moment for moment in new.times if moment < until}
@@ -77,12 +78,12 @@ def compare_schedules(
 ) -> list[dict[str, Any]]:
     """The entries that differ in their settings or in their fires."""
     found = []
-    for key in sorted(old.keys() | new.keys()):
+    differing = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    most = max(FEWEST_FIRES, min(MOST_FIRES, ALL_FIRES // max(1, len(differing))))
+    for key in differing:
         before, after = old.get(key), new.get(key)
-        if before == after:
-            continue
         changed = _changed_fields(before, after)
-        fires = compare_fires(before, after, now)
+        fires = compare_fires(before, after, now, most)
         if changed or fires.appear or fires.disappear:
             found.append(_describe(key, before, after, changed, fires))
     return found

@@ -8,6 +8,7 @@ from typing import Any
 from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node
 from ductile.core.pipelines.router import Router
+from ductile.engine.config.compiled import CompiledConfig
 
 _STEP_FIELDS = (
     "kind",
@@ -31,17 +32,25 @@ _PIPELINE_FIELDS = (
     "workspace",
     "author_depth",
 )
+_ROUTE_FIELDS = ("priority", "debounce")
+_FLOW_FIELDS = (*_ROUTE_FIELDS, "concurrency")
+"""Of pipelines, as they are configured."""
 Fields = Mapping[str, Any]
 
 
-def compare_graphs(old: Router, new: Router) -> dict[str, Any]:
-    """The edges that appear and disappear, and the steps and pipelines that differ."""
-    before, after = set(list_edges(old)), set(list_edges(new))
+def compare_graphs(old: CompiledConfig, new: CompiledConfig) -> dict[str, Any]:
+    """The edges that appear and disappear, and the routes, pipelines and steps that differ."""
+    before, after = old.tx_config.router, new.tx_config.router
+    edges, new_edges = set(list_edges(before)), set(list_edges(after))
     return {
-        "edges_added": sorted(after - before),
-        "edges_removed": sorted(before - after),
+        "edges_added": sorted(new_edges - edges),
+        "edges_removed": sorted(edges - new_edges),
+        # Those that are added or removed are edges.
+        "routes": [
+            row for row in _compare_fields(_routes(old), _routes(new)) if row["change"] == "changed"
+        ],
         "pipelines": _compare_fields(_pipelines(old), _pipelines(new)),
-        "steps": _compare_fields(_steps(old), _steps(new)),
+        "steps": _compare_fields(_steps(before), _steps(after)),
     }
 
 
@@ -108,15 +117,28 @@ def _signature(node: Node | None) -> object:
     return _fields(node, _STEP_FIELDS), sorted(_edges_from(node))
 
 
-def _fields(described: Node | Pipeline, names: tuple[str, ...]) -> Fields:
+def _fields(described: Node | Pipeline, names: tuple[str, ...]) -> dict[str, Any]:
     """The values to compare; a condition as its text, since compiled patterns are never equal."""
     values = {name: getattr(described, name) for name in names}
     return {**values, "condition": str(values["condition"] or "")}
 
 
-def _pipelines(router: Router) -> dict[str, Fields]:
+def _routes(compiled: CompiledConfig) -> dict[str, Fields]:
     return {
-        name: _fields(pipeline, _PIPELINE_FIELDS) for name, pipeline in router.pipelines.items()
+        f"{route.from_} --{route.event_type}--> {route.to}": {
+            name: getattr(route, name) for name in _ROUTE_FIELDS
+        }
+        for route in compiled.settings.routes
+    }
+
+
+def _pipelines(compiled: CompiledConfig) -> dict[str, Fields]:
+    written = {pipeline.name: pipeline for pipeline in compiled.settings.pipelines}
+    return {
+        # The steps of an `on_failure` are a pipeline without settings of its own.
+        name: _fields(pipeline, _PIPELINE_FIELDS)
+        | {field: getattr(written.get(name), field, None) for field in _FLOW_FIELDS}
+        for name, pipeline in compiled.tx_config.router.pipelines.items()
     }
 
 

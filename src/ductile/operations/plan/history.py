@@ -5,13 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ductile.core.values.redact import Redactor
-from ductile.errors import NotFound, Path, dotted
+from ductile.config.versions.copies import has_copy
+from ductile.core.values.redact import REDACTED, Redactor
+from ductile.engine.services import Services
+from ductile.errors import NotFound, Path, Refused, dotted
 from ductile.store import snapshots
 from ductile.store.engines.api import Tx
 from ductile.store.snapshots import Snapshot
 
 Document = dict[str, Any]
+HISTORY = 1000
+"""Maximum number of snapshots among which the one before is searched."""
+
+
+def list_history(services: Services, limit: int) -> Document:
+    """The configurations that were in force, and whether their files can be restored here."""
+    rows = services.ledger.read(lambda tx: snapshots.list_snapshots(tx, limit))
+    current = services.compiled.snapshot_id
+    return {
+        "snapshots": [
+            {
+                **row,
+                "in_force": row["id"] == current,
+                "restorable": has_copy(services.state_dir, row["id"]),
+            }
+            for row in rows
+        ]
+    }
+
+
+def choose_snapshot(services: Services, id: str | None) -> str:
+    """The snapshot with this id or, without one, the last other one that has its files here."""
+    if id is not None:
+        return services.ledger.read(lambda tx: _find(tx, id)).id
+    for row in list_history(services, HISTORY)["snapshots"]:
+        if row["restorable"] and not row["in_force"]:
+            found: str = row["id"]
+            return found
+    raise Refused("there is no earlier configuration whose files are kept on this node")
+
+
+def find_differences(
+    tx: Tx, id: str, config_hash: str, settings: Mapping[str, Any], redactor: Redactor
+) -> list[Document]:
+    """What differs between a snapshot and a configuration; empty if they are the same one."""
+    snapshot = _find(tx, id)
+    if snapshot.config_hash == config_hash:
+        return []
+    rows: list[Document] = redactor.document(_compare(snapshot.config, settings))
+    # A secret that differs is the same text in both.
+    return rows or [{"setting": "a secret", "before": REDACTED, "after": REDACTED}]
 
 
 def diff_snapshots(tx: Tx, older: str | None, newer: str | None, redactor: Redactor) -> Document:

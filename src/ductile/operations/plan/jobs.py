@@ -42,16 +42,16 @@ class JobRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class PlannedEffect:
     effect: str
     """`runs`, `held`, `ended` or `fails`."""
     reason: str | None = None
 
 
-_RUNS = Fate("runs")
+_RUNS = PlannedEffect("runs")
 
 
-def decide_fate(group: QueuedGroup, rules: JobRules) -> Fate:
+def decide_effect(group: QueuedGroup, rules: JobRules) -> PlannedEffect:
     """What happens to these jobs under a configuration, apart from limits and pauses."""
     compiled, plugin = rules.compiled, group.plugin
     if plugin in rules.elsewhere and not compiled.expects(plugin):
@@ -60,37 +60,39 @@ def decide_fate(group: QueuedGroup, rules: JobRules) -> Fate:
     if gone is None and group.snapshot_id in rules.removed.get(plugin, ()):
         gone = "plugin removed"
     if gone is not None:
-        return Fate("ended", gone)
+        return PlannedEffect("ended", gone)
     if plugin in compiled.held():
         refusal = compiled.registry.refusal(plugin)
-        return Fate("held", f"plugin refused: {refusal.reason}" if refusal else "plugin refused")
+        return PlannedEffect(
+            "held", f"plugin refused: {refusal.reason}" if refusal else "plugin refused"
+        )
     if (absence := compiled.absence(plugin)) is not None:
-        return Fate("held", absence)
+        return PlannedEffect("held", absence)
     if plugin in rules.unready and group.command != "init":
-        return Fate("held", rules.unready[plugin])
-    return _fate_of_step(group, compiled.tx_config.router)
+        return PlannedEffect("held", rules.unready[plugin])
+    return _decide_step_effect(group, compiled.tx_config.router)
 
 
-def _fate_of_step(group: QueuedGroup, router: Router) -> Fate:
+def _decide_step_effect(group: QueuedGroup, router: Router) -> PlannedEffect:
     if not group.pipeline:
         return _RUNS
     lost = router.lost(group.pipeline, group.step_path, group.plugin, group.command)
     if lost is None:
         return _RUNS
     return (
-        Fate("runs", f"{lost}; nothing follows its wait")
+        PlannedEffect("runs", f"{lost}; nothing follows its wait")
         if group.is_waiting
-        else Fate("fails", lost)
+        else PlannedEffect("fails", lost)
     )
 
 
 def compare_jobs(
     groups: Iterable[QueuedGroup], old: JobRules, new: JobRules
 ) -> list[dict[str, Any]]:
-    """The groups whose jobs meet another fate, or are followed by other steps."""
+    """The groups whose jobs are affected in another way, or are followed by other steps."""
     found = []
     for group in groups:
-        before, after = decide_fate(group, old), decide_fate(group, new)
+        before, after = decide_effect(group, old), decide_effect(group, new)
         if before != after:
             effect = _effect(after)
             reason = after.reason or f"no longer {before.effect}: {before.reason}"
@@ -102,7 +104,7 @@ def compare_jobs(
     return found
 
 
-def _effect(after: Fate) -> str:
+def _effect(after: PlannedEffect) -> str:
     if after.effect == "runs":
         return "routed differently" if after.reason else "released"
     return after.effect

@@ -13,31 +13,34 @@ from ductile.config.redact import redact_problems
 from ductile.core.values.redact import Redactor
 from ductile.engine.config import plugin_init
 from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.engine.config.restart_required import unreloadable
-from ductile.engine.recovery import startup
+from ductile.engine.config.restart_required import build_reloadable, unreloadable
+from ductile.engine.recovery.removed_plugins import list_snapshots_before_removal
 from ductile.engine.services import Services
-from ductile.errors import ConfigError, Problem, dotted
+from ductile.errors import Problem, dotted
 from ductile.operations.plan.access import compare_tokens, compare_webhooks
 from ductile.operations.plan.fires import Key, PlannedEntry, compare_schedules
 from ductile.operations.plan.graph import compare_graphs
+from ductile.operations.plan.identity import identify_plan
 from ductile.operations.plan.jobs import JobRules, QueuedGroup, compare_jobs
 from ductile.operations.plan.plugins import compare_plugins, compare_secrets
 from ductile.operations.plan.summary import compare_settings, make_relative, summarize
+from ductile.operations.plan.watch import list_subjects
 from ductile.store import nodes, schedules
 from ductile.store.breakers import load_breaker
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import requeue
 
 Document = dict[str, Any]
+MAX_GROUPS = 1000
+"""Maximum number of groups of queued jobs that are compared."""
 
 
 def preview_reload(running: CompiledConfig, environ: Mapping[str, str]) -> Document:
     """What a reload would change; `ConfigError` with every problem if it would be refused."""
     fresh = load(running.loaded.path, environ=environ)
-    problems = unreloadable(running.settings, fresh)
-    if problems:
-        raise ConfigError(redact_problems(problems, fresh.secrets))
-    built = build(fresh, boot_marker="", environ=environ)
+    built = build_reloadable(
+        running.settings, fresh, lambda: build(fresh, boot_marker="", environ=environ)
+    )
     return {"status": "ok", "dry_run": True, **summarize(running, built)}
 
 
@@ -46,14 +49,24 @@ def make_plan(services: Services, directory: Path | None = None) -> Document:
 
     Only reads: the files, the plugins, and the ledger in read transactions.
     """
-    running, environ, now = services.compiled, services.environ, services.clock.now()
+    running, environ = services.compiled, services.environ
     path = running.loaded.path if directory is None else find(directory, environ)
-    fresh = load(path, environ=environ)
-    built = build(fresh, boot_marker="", environ=environ)
+    built = build(load(path, environ=environ), boot_marker="", environ=environ)
+    plan = compare_compiled(services, built)
+    # What another directory contains is not put in force by a reload.
+    id = identify_plan(services, built) if directory is None else None
+    return {"id": id, **plan}
+
+
+def compare_compiled(services: Services, built: CompiledConfig) -> Document:
+    """Everything that differs between the configuration in force and another one, redacted."""
+    running, now = services.compiled, services.clock.now()
+    fresh = built.loaded
     old, new = running.settings, built.settings
     boot = services.started_at
+    groups = services.ledger.read(list_queued_groups)
     plan: Document = {
-        "config": str(path),
+        "config": str(fresh.path),
         "made_at": to_text(now),
         "restart": _list_restarts(running, fresh),
         "schedules": compare_schedules(
@@ -61,27 +74,29 @@ def make_plan(services: Services, directory: Path | None = None) -> Document:
             read_entries(services.ledger, built, boot, now),
             now,
         ),
-        "graph": compare_graphs(running.tx_config.router, built.tx_config.router),
+        "graph": compare_graphs(running, built),
         "plugins": compare_plugins(running, built),
         "webhooks": compare_webhooks(old, new),
         "tokens": compare_tokens(old, new),
         "secrets": compare_secrets(old, new),
         "settings": compare_settings(old, new),
         "jobs": compare_jobs(
-            services.ledger.read(list_queued_groups),
+            groups[:MAX_GROUPS],
             read_job_rules(services, running, services.unready),
             read_job_rules(services, built, plugin_init.uninitialised(services.ledger, built)),
         ),
+        "jobs_left_out": len(groups) > MAX_GROUPS,
     }
     summary = summarize(running, built)
     changed = has_changes(plan) or any(map(has_changes, summary["changes"].values()))
     # A value that was public before may be a secret now, and the reverse.
     redactor = Redactor(running.loaded.secrets | built.loaded.secrets)
-    shown: Document = redactor.document({"changed": changed, **plan, **summary})
+    watched = list_subjects(plan, summary["changes"])
+    shown: Document = redactor.document({"changed": changed, **plan, **summary, "watched": watched})
     return shown
 
 
-_FACTS = ("config", "made_at")
+_FACTS = ("config", "made_at", "jobs_left_out")
 
 
 def has_changes(plan: Mapping[str, Any]) -> bool:
@@ -111,7 +126,8 @@ def read_entries(
 
 
 def list_queued_groups(tx: Tx) -> list[QueuedGroup]:
-    return [QueuedGroup(**row) for row in requeue.list_queued_groups(tx)]
+    """One more than `MAX_GROUPS` if there are more."""
+    return [QueuedGroup(**row) for row in requeue.list_queued_groups(tx, MAX_GROUPS + 1)]
 
 
 def read_job_rules(
@@ -127,7 +143,7 @@ def read_job_rules(
         removed={
             plugin: snapshot_ids
             for plugin in queued
-            if (snapshot_ids := startup.list_snapshots_before_removal(ledger, compiled, plugin))
+            if (snapshot_ids := list_snapshots_before_removal(ledger, compiled, plugin))
         },
         elsewhere=frozenset(
             plugin for row in others if row["boot"] != services.boot for plugin in row["plugins"]

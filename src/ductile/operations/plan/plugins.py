@@ -62,7 +62,7 @@ def _differences(
 def _compare_programs(was: Plugin, will: Plugin) -> list[str]:
     found = []
     has_new_manifest = was.manifest != will.manifest
-    # The fingerprint covers the manifest too: with another one, only the file tells.
+    # The fingerprint covers the manifest too: with another one, only the file shows it.
     has_new_file = not has_new_manifest or was.entrypoint_stat != will.entrypoint_stat
     if was.fingerprint != will.fingerprint and has_new_file:
         found.append("program")

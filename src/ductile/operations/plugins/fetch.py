@@ -191,7 +191,7 @@ class _Copy:
     def _make_directory(self, path: PurePosixPath) -> None:
         self._count()
         if len(path.parts) > MAX_DEPTH:
-            raise Refused(f"the plugin has more than {MAX_DEPTH} directories in each other")
+            raise Refused(f"the plugin has directories nested more than {MAX_DEPTH} levels deep")
         (self._target / path).mkdir(0o755, exist_ok=True)
 
     def _add_file(self, path: PurePosixPath, source: IO[bytes], *, executable: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ductile.core.values.suggest import did_you_mean
 from ductile.engine.services import Services
 from ductile.errors import NotFound
 from ductile.operations.status import next_probe_at
@@ -40,7 +41,7 @@ def _read(tx: Tx, services: Services, plugin: str) -> list[dict[str, Any]]:
     """Return the stored breakers; a plugin that was removed may have left some."""
     rows, compiled = tx.dicts("breakers", plugin=plugin), services.compiled
     if not rows and plugin not in compiled.settings.plugins and plugin not in compiled.plans:
-        raise NotFound(f"there is no plugin {plugin!r}")
+        raise NotFound(f"there is no plugin {plugin!r}{did_you_mean(plugin, compiled.plans)}")
     return rows
 
 

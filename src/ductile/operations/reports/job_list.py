@@ -74,6 +74,12 @@ def read_progress(services: Services, job_id: str) -> dict[str, Any] | None:
     return describe_progress(progress, log.elapsed) if log and progress else None
 
 
+def read_all_progress(services: Services) -> dict[str, dict[str, Any]]:
+    """The progress of every job that this gateway runs and that reports any, by its id."""
+    found = {job_id: read_progress(services, job_id) for job_id in services.running_ids()}
+    return {job_id: progress for job_id, progress in found.items() if progress is not None}
+
+
 def describe_progress(progress: Progress, elapsed: float) -> dict[str, Any]:
     left = progress.seconds_left(elapsed)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ductile.core.values.suggest import did_you_mean
 from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused
 from ductile.model import Json
@@ -30,7 +31,8 @@ class StateChange:
         plugin, key = self._plugin, self._key
         is_known = self._services.compiled.expects(plugin) or plugin_state.load_state(tx, plugin)
         if not is_known:
-            raise NotFound(f"there is no plugin {plugin!r}")
+            close = did_you_mean(plugin, self._services.compiled.plans)
+            raise NotFound(f"there is no plugin {plugin!r}{close}")
         if self._dry:
             before = plugin_state.load_state(tx, plugin)
         else:

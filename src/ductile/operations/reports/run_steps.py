@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ductile.core.jobs.state_machine import ENDED_BADLY
@@ -11,6 +12,7 @@ from ductile.core.pipelines.graph import Node, NodeKind
 
 Step = dict[str, Any]
 FAILED = frozenset(status.value for status in ENDED_BADLY) | {"timed_out", "failed"}
+NO_CONDITIONS: Mapping[str, str] = MappingProxyType({})
 NOT_RUN, WAITING = "not_run", "waiting"
 SPLIT_STATUS = {"open": "running", "ended": "succeeded", "failed": "failed", "skipped": "skipped"}
 
@@ -21,10 +23,12 @@ def describe_steps(
     splits: Sequence[Mapping[str, Any]],
     *,
     is_open: bool,
+    conditions: Mapping[str, str] = NO_CONDITIONS,
 ) -> list[Step]:
     """One row per job of the run, per split, and per step that has no job.
 
-    A job with `waits_for` is a step that waits for a decision, an event or a time.
+    A job with `waits_for` is a step that waits for a decision, an event or a time. `conditions` has
+    why the `if` of a step was false, by the step of its `core.switch`.
     Without the pipeline, which the configuration no longer has, only the jobs are known.
     """
     if pipeline is None:
@@ -43,7 +47,7 @@ def describe_steps(
         elif path in scopes:
             found = [_split_row(node, scopes[path], depends_on)]
         else:
-            found = [_missing_row(node, depends_on, states, is_open=is_open)]
+            found = [_missing_row(node, depends_on, states, conditions, is_open=is_open)]
         states[path] = found[-1]["status"]
         rows += found
     # Jobs of steps that the pipeline no longer has.
@@ -109,9 +113,15 @@ def _split_row(node: Node, scope: Mapping[str, Any], depends_on: Sequence[str]) 
 
 
 def _missing_row(
-    node: Node, depends_on: Sequence[str], states: Mapping[str, str], *, is_open: bool
+    node: Node,
+    depends_on: Sequence[str],
+    states: Mapping[str, str],
+    conditions: Mapping[str, str],
+    *,
+    is_open: bool,
 ) -> Step:
-    reason = _why_not(depends_on, states)
+    false = conditions.get(depends_on[0]) if len(depends_on) == 1 else None
+    reason = false or _why_not(depends_on, states)
     if is_open and reason is None:
         waited = " and ".join(depends_on)
         return {

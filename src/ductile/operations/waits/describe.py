@@ -8,6 +8,7 @@ from typing import Any
 from ductile.core.waits.parse import WaitKind
 from ductile.store import waits
 from ductile.store.engines.api import Tx
+from ductile.store.jobs import runs
 from ductile.store.waits import WaitRow
 
 NO_WAITS = {"approvals": 0, "waits": 0}
@@ -47,6 +48,20 @@ def count_waits(tx: Tx) -> dict[str, int]:
 def describe_waits(tx: Tx, job_ids: Sequence[str]) -> dict[str, str]:
     """What each of these jobs waits for, by job; jobs that do not wait are left out."""
     return {row.job_id: describe_row(row) for row in waits.list_open(tx, job_ids)}
+
+
+def describe_waiting_runs(tx: Tx, run_ids: Sequence[str]) -> dict[str, str]:
+    """By run: what its oldest waiting step waits for, and how many others wait."""
+    jobs: dict[str, list[str]] = {}
+    for run_id, job_id in runs.list_waiting_jobs(tx, run_ids):
+        jobs.setdefault(run_id, []).append(job_id)
+    first = describe_waits(tx, [waiting[0] for waiting in jobs.values()])
+    found: dict[str, str] = {}
+    for run_id, (job_id, *others) in jobs.items():
+        more = f"; {len(others)} more of its steps wait" if others else ""
+        if job_id in first:  # It may have ended between the two queries.
+            found[run_id] = f"{first[job_id]}{more}"
+    return found
 
 
 def describe_row(row: WaitRow) -> str:

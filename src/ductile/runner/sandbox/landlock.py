@@ -12,6 +12,7 @@ from ductile.runner.sandbox.system_calls import syscall
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _GET_VERSION = 1
+_OPENAT2, _CURRENT_DIRECTORY, _NO_LINKS = 437, -100, 4
 _RULE_PATH, _RULE_PORT = 1, 2
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REFER, _TRUNCATE = (
@@ -52,8 +53,10 @@ def create_ruleset(policy: Policy) -> int:
     try:
         for path in policy.read:
             add_path(ruleset, path, READ)
-        for path in (*policy.write, *DEVICES):
+        for path in policy.write:
             add_path(ruleset, path, _rights(policy.abi))
+        for path in (*policy.own, *DEVICES):
+            add_path(ruleset, path, _rights(policy.abi), follows=True)
         for port in policy.ports if by_port else ():
             syscall(_ADD_RULE, ruleset, _RULE_PORT, struct.pack("<QQ", _CONNECT_TCP, port), 0)
     except BaseException:
@@ -62,12 +65,21 @@ def create_ruleset(policy: Policy) -> int:
     return ruleset
 
 
-def add_path(ruleset: int, path: str, rights: int) -> None:
-    """Nothing is added for a path that does not exist or cannot be reached."""
+def add_path(ruleset: int, path: str, rights: int, *, follows: bool = False) -> None:
+    """Nothing is added for a path that does not exist or cannot be reached.
+
+    Without `follows`, that includes paths with links: granted paths had none when they were
+    checked, and a plugin that may write next to one could put a link to the gateway's files there.
+    """
+    flags = os.O_PATH | os.O_CLOEXEC
     try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        if follows:
+            fd = os.open(path, flags)
+        else:
+            how = struct.pack("<QQQ", flags, 0, _NO_LINKS)
+            fd = syscall(_OPENAT2, _CURRENT_DIRECTORY, os.fsencode(path), how, len(how))
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+        if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ELOOP):
             return
         raise
     try:

@@ -40,9 +40,13 @@ class Policy(NamedTuple):
     """The directory in which each job gets a private one."""
     read: tuple[str, ...]
     write: tuple[str, ...]
+    """Granted when the configuration was loaded: a link that is there now is not followed."""
+    own: tuple[str, ...] = ()
+    """The workspace and the temporary directory of the job."""
 
     def encode(self) -> bytes:
-        """For `decode`. More directories to write to may be appended, each after a NUL."""
+        """For `decode`, without the directories of the job: these may be appended after two NULs,
+        with a NUL between them."""
         numbers = self.memory, self.processes, self.cpu_time, self.file_size
         head = self.abi, int(self.seccomp), self.network, " ".join(map(str, self.ports))
         texts = *map(str, head), " ".join(map(str, numbers)), self.temporary, *self.read, ""
@@ -52,6 +56,8 @@ class Policy(NamedTuple):
 def decode(encoded: bytes) -> Policy:
     abi, seccomp, network, ports, numbers, temporary, *paths = os.fsdecode(encoded).split("\0")
     middle = paths.index("")
+    rest = paths[middle + 1 :]
+    end = rest.index("") if "" in rest else len(rest)
     memory, processes, cpu_time, file_size = map(int, numbers.split())
     return Policy(
         int(abi),
@@ -64,18 +70,24 @@ def decode(encoded: bytes) -> Policy:
         file_size,
         temporary,
         tuple(paths[:middle]),
-        tuple(path for path in paths[middle + 1 :] if path),
+        tuple(rest[:end]),
+        tuple(path for path in rest[end:] if path),
     )
 
 
 def find_gaps(support: Support, network: str, processes: int) -> dict[str, str]:
     """What such a kernel does not hold of a policy, and why."""
     gaps = {}
-    landlock = f"the kernel has {f'ABI {support.abi}' if support.abi else 'none'}"
+    landlock = "the kernel has none, or a filter of the service or the container forbids it"
+    if support.abi:
+        landlock = f"the kernel has ABI {support.abi}"
     if support.abi < 3:
         gaps[FILES] = f"needs Landlock ABI 3, {landlock}"
     if network == NETWORK_PORTS and support.abi < 4:
         gaps[NETWORK] = f"ports need Landlock ABI 4, {landlock}"
+    if not support.abi:
+        # The filter refuses system calls, and not the files in /proc of other processes.
+        gaps[PROCESSES] = f"needs Landlock, {landlock}"
     if support.abi < 6:
         gaps[SIGNALS] = f"needs Landlock ABI 6, {landlock}"
     if not support.seccomp:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from typing import Protocol
 
 from ductile.runner import isolation
 from ductile.runner.sandbox import landlock, seccomp
+from ductile.runner.sandbox.capabilities import drop_capabilities
 from ductile.runner.sandbox.policy import Policy, Support, decode
 from ductile.runner.sandbox.system_calls import PR_SET_NO_NEW_PRIVS, libc, prctl
 from ductile.runner.sandbox.temporary import make_directory, remove_directory
@@ -16,6 +18,22 @@ from ductile.runner.sandbox.temporary import make_directory, remove_directory
 def probe() -> Support:
     """What the kernel of this machine can enforce for this process."""
     return Support(landlock.find_abi(), seccomp.has_seccomp(), os.geteuid() == 0)
+
+
+class Confinement(Protocol):
+    """What `spawn` applies to a process, and `PluginProcess` closes after the end of the job."""
+
+    temporary: str
+    """The private directory of the job; empty if it has none."""
+
+    def apply(self) -> None:
+        """In the fork that then executes the plugin."""
+
+    def release(self) -> None:
+        """The process has started."""
+
+    def close(self) -> None:
+        """No process of the job is left."""
 
 
 class Restrictions:
@@ -34,7 +52,7 @@ class Restrictions:
         try:
             if policy.temporary:
                 self.temporary = make_directory(policy.temporary)
-                policy = policy._replace(write=(*policy.write, self.temporary))
+                policy = policy._replace(own=(*policy.own, self.temporary))
             if policy.abi:
                 self._ruleset = landlock.create_ruleset(policy)
         except BaseException:
@@ -46,8 +64,9 @@ class Restrictions:
         for kind, limits in self._limits:
             resource.setrlimit(kind, limits)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        drop_capabilities()
         if self._ruleset >= 0:
-            landlock.add_path(self._ruleset, "/proc/self", landlock.READ)
+            landlock.add_path(self._ruleset, "/proc/self", landlock.READ, follows=True)
             landlock.apply_ruleset(self._ruleset)
         if self._filter:
             seccomp.apply_filter(self._filter)
@@ -70,7 +89,7 @@ def spawn(
     argv: list[bytes],
     env: dict[bytes, bytes],
     streams: isolation.Streams,
-    restrictions: Restrictions,
+    restrictions: Confinement,
 ) -> int:
     """Start a program as `Spawner.spawn` does, with restrictions. OSError if it was not started."""
     if restrictions.temporary:
@@ -101,7 +120,7 @@ def _execute(
     argv: list[bytes],
     env: dict[bytes, bytes],
     streams: isolation.Streams,
-    restrictions: Restrictions,
+    restrictions: Confinement,
     handled: tuple[int, ...],
     failure: int,
 ) -> None:

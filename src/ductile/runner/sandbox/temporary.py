@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 
 _MAX_REMOVED = 10_000
+"""Entries of a tree."""
+_MAX_LEFTOVER = 1_000_000
+"""The same at the start of a gateway."""
 
 
 def make_directory(parent: str) -> str:
@@ -33,11 +37,11 @@ def remove_leftovers(parent: str, before: float) -> int:
         path = os.path.join(parent, name)
         with contextlib.suppress(FileNotFoundError):
             if os.lstat(path).st_mtime < before:
-                removed += remove_directory(path)
+                removed += remove_directory(path, _MAX_LEFTOVER)
     return removed
 
 
-def remove_directory(path: str) -> bool:
+def remove_directory(path: str, most: int = _MAX_REMOVED) -> bool:
     """Remove a tree that no process uses; false if some of it is left.
 
     Bounded: a slot has its next job to start. What is left is removed at the start of a gateway.
@@ -45,26 +49,43 @@ def remove_directory(path: str) -> bool:
     try:
         os.rmdir(path)
     except OSError:
-        pass
+        if os.path.islink(path):
+            return False
     else:
         return True
-    removed = 0
+    # Emptied at the top, one after the other: a tree may be deeper than a path is long, and than
+    # Python recurses.
+    waiting, left = [path], most
+    while waiting and left > 0:
+        here = waiting.pop()
+        with contextlib.suppress(OSError):
+            os.chmod(here, 0o700)
+            with os.scandir(here) as entries:
+                found = list(itertools.islice(entries, left))
+            left -= len(found)
+            waiting += _empty(found, None if here == path else path)
+        if here != path:
+            with contextlib.suppress(OSError):
+                os.rmdir(here)
     try:
-        os.chmod(path, 0o700)
-        for here, folders, files in os.walk(path, topdown=True):
-            for name in folders:
-                if not os.path.islink(os.path.join(here, name)):
-                    os.chmod(os.path.join(here, name), 0o700)
-            removed += len(files) + len(folders)
-            if removed > _MAX_REMOVED:
-                return False
-        for here, folders, files in os.walk(path, topdown=False):
-            for name in files:
-                os.unlink(os.path.join(here, name))
-            for name in folders:
-                inner = os.path.join(here, name)
-                (os.unlink if os.path.islink(inner) else os.rmdir)(inner)
         os.rmdir(path)
     except OSError:
         return False
     return True
+
+
+def _empty(entries: list[os.DirEntry[str]], top: str | None) -> list[str]:
+    """Remove files, and move directories to `top`; the directories."""
+    found = []
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            path = entry.path
+            if top is not None:
+                os.chmod(path, 0o700)
+                path = os.path.join(top, os.urandom(12).hex())
+                os.rename(entry.path, path)
+            found.append(path)
+    return found

@@ -4,38 +4,57 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
 import atexit
-import builtins
 import gc
 import io
 import os
 import signal
 import sys
-from importlib.machinery import SourceFileLoader
-from types import ModuleType
 
 from ductile.runner import isolation
 from ductile.runner.warm.preload import PreparedProgram
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ductile.runner.sandbox.restrict import Confinement
+
+_KINDS = io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom
+"""What may have unwritten data."""
 _FLUSH_FAILED = 120
 """As an interpreter ends if it cannot write what is left in its streams."""
 
 
-def run(program: PreparedProgram, streams: isolation.Streams) -> None:
+def run(
+    program: PreparedProgram, streams: isolation.Streams, confinement: Confinement | None
+) -> None:
     """Run the entrypoint in this process, and end the process."""
-    isolation.prepare_child(streams, program.handled)
-    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
-    _signal.signal(_signal.SIGXFSZ, _signal.SIG_IGN)
+    # The collector leaves alone what the slot has made.
+    gc.freeze()
+    if confinement is None:
+        isolation.prepare_child(streams, program.handled)
+    else:
+        _confine(program, streams, confinement)
+    confinement = None
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-    sys.stdin, sys.stdout, sys.stderr = program.streams
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = program.streams  # type: ignore[misc]
     _reseed()
-    main = _make_main(program.entrypoint)
-    status = _run_main(program, vars(main))
-    status = _finish(vars(main)) or status
+    status = _run_main(program)
+    status = _finish(program.namespace) or status
     if status == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(status & 0xFF)
+
+
+def _confine(
+    program: PreparedProgram, streams: isolation.Streams, confinement: Confinement
+) -> None:
+    """As `prepare_child`, in a sandbox. Nothing of the plugin has run before; if the sandbox cannot
+    be applied, nothing of it runs."""
+    try:
+        isolation.prepare_child(streams, program.handled, confinement.apply)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the job must not continue
+        os.write(2, f"the sandbox cannot be applied: {error}\n".encode("utf-8", "replace"))
+        os._exit(127)
+    program.open_own_modules()
 
 
 def _reseed() -> None:
@@ -45,24 +64,10 @@ def _reseed() -> None:
         numpy.seed()
 
 
-def _make_main(entrypoint: str) -> ModuleType:
-    main = ModuleType("__main__")
-    vars(main).update(
-        __file__=entrypoint,
-        __builtins__=builtins,
-        __cached__=None,
-        __loader__=SourceFileLoader("__main__", entrypoint),
-    )
-    if sys.version_info < (3, 14):
-        vars(main)["__annotations__"] = {}
-    sys.modules["__main__"] = main
-    return main
-
-
-def _run_main(program: PreparedProgram, namespace: dict[str, object]) -> int:
+def _run_main(program: PreparedProgram) -> int:
     """The exit status of the entrypoint, before its exit functions."""
     try:
-        exec(program.code or program.compile(), namespace)
+        exec(program.code or program.compile(), program.namespace)
     except SystemExit as error:
         return _exit_status(error.code)
     except BaseException as error:  # noqa: BLE001 - what ends an interpreter
@@ -82,7 +87,7 @@ def _exit_status(code: object) -> int:
     _flush(sys.stdout)
     try:
         print(code, file=sys.stderr)  # noqa: T201
-    except Exception:  # noqa: BLE001, S110 - the exit code tells enough
+    except Exception:  # noqa: BLE001, S110 - the exit code is enough
         pass
     return 1
 
@@ -116,7 +121,7 @@ def _finish(namespace: dict[str, object]) -> int:
     # Finalizers run when the last reference goes.
     for name in [name for name in namespace if name != "__builtins__"]:
         namespace[name] = None
-    gc.collect()
+    gc.collect(2 if gc.get_objects(2) else 1)
     _flush_open_files()
     flushed += [_flush(sys.stdout), _flush(sys.stderr)]
     return 0 if all(flushed) else _FLUSH_FAILED
@@ -124,9 +129,10 @@ def _finish(namespace: dict[str, object]) -> int:
 
 def _flush_open_files() -> None:
     # Wrappers of text first: they write to the others.
-    for kind in (io.TextIOWrapper, (io.BufferedWriter, io.BufferedRandom)):
-        for left in gc.get_objects():
-            if isinstance(left, kind):
+    found = [one for one in gc.get_objects() if issubclass(type(one), _KINDS)]
+    for text_first in (True, False):
+        for left in found:
+            if isinstance(left, io.TextIOWrapper) is text_first:
                 _flush(left)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import io
 import os
@@ -9,7 +10,8 @@ import signal
 import sys
 import time
 import warnings
-from types import CodeType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType
 
 from ductile.runner import isolation, protocol, reaper
 
@@ -17,6 +19,8 @@ IMPORT_SECONDS = 10.0
 """How long the imports may take."""
 _RECHECK_SECONDS = 1.0
 """How often the files of modules outside of the plugin's directory are checked."""
+_AS_IN_A_JOB = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
+"""The signals that an interpreter ignores."""
 _LINE_BYTES = 256
 _REASON_CHARACTERS = 500
 
@@ -59,14 +63,25 @@ def _open_stream(number: int, own: io.TextIOWrapper) -> io.TextIOWrapper:
 class PreparedProgram:
     """The entrypoint of a plugin, and all that jobs inherit when they are forked."""
 
-    def __init__(self, entrypoint: str, first_line: str, *, is_isolated: bool) -> None:
-        """ColdOnly where the entrypoint cannot be read, or is started in another way by now."""
+    def __init__(
+        self,
+        entrypoint: str,
+        first_line: str,
+        env: dict[bytes, bytes],
+        *,
+        is_isolated: bool,
+        is_confined: bool = False,
+    ) -> None:
+        """`env` is from `initial_environment`. ColdOnly where the entrypoint cannot be read, or is
+        started in another way by now."""
         self.entrypoint = entrypoint
         self.argument = os.fsencode(entrypoint)
         self.directory = os.path.dirname(entrypoint)
-        self.env = _initial_environment()
+        self.env = env
         self.streams = _open_streams()
-        self.handled = isolation.handled_signals()
+        self.unused = sys.__stdin__, sys.__stdout__, sys.__stderr__
+        """Kept, so that no job takes the time to close them."""
+        self.handled = tuple(n for n in isolation.handled_signals() if n not in _AS_IN_A_JOB)
         try:
             with open(entrypoint, "rb") as file:
                 self.stat = protocol.encode_stat(os.fstat(file.fileno()))
@@ -80,8 +95,13 @@ class PreparedProgram:
         if hasattr(sys, "orig_argv"):
             program = sys.orig_argv.index(os.path.join(os.path.dirname(__file__), "program.py"))
             sys.orig_argv[program:] = [entrypoint]
+        self._main = _make_main(entrypoint)
+        self.namespace = vars(self._main)
+        self._is_confined = is_confined
+        self._own_path = [] if is_isolated else [self.directory]
         if not is_isolated:
-            sys.path[0] = self.directory
+            # Modules of a confined plugin are found, and executed, by its jobs only.
+            sys.path[:1] = [] if is_confined else self._own_path
         self._own_files: dict[str, object] = {}
         self._other_files: dict[str, object] = {}
         self._recheck_at = 0.0
@@ -96,6 +116,17 @@ class PreparedProgram:
             except Exception:  # noqa: BLE001 - whatever it is, the job reports it
                 return None
 
+    def open_own_modules(self) -> None:
+        """In a confined job: also find the modules in the plugin's directory."""
+        sys.path[:0] = self._own_path
+
+    def install(self) -> None:
+        """Put the module and the streams of jobs in place, so that a job has less to write to
+        inherited memory."""
+        sys.modules["__main__"] = self._main
+        sys.stdin, sys.stdout, sys.stderr = self.streams
+        sys.__stdin__, sys.__stdout__, sys.__stderr__ = self.streams  # type: ignore[misc]
+
     def compile(self) -> CodeType:
         return compile(self.source, self.entrypoint, "exec", dont_inherit=True)
 
@@ -106,9 +137,12 @@ class PreparedProgram:
         for name in names:
             try:
                 importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                # The plugin's own module, as a rule: a confined job imports it.
+                if not self._is_confined:
+                    raise _import_failure(name, error) from None
             except BaseException as error:  # noqa: BLE001 - SystemExit too
-                text = f"importing {name} failed: {type(error).__name__}: {error}"
-                raise ColdOnly(text[:_REASON_CHARACTERS]) from None
+                raise _import_failure(name, error) from None
         if (seconds := time.monotonic() - started) > IMPORT_SECONDS:
             raise ColdOnly(f"its imports took {seconds:.0f} s, more than {IMPORT_SECONDS:.0f} s")
         if (change := before.find_change()) is not None:
@@ -139,6 +173,24 @@ class PreparedProgram:
             changed = _find_changed(self._other_files)
             self._recheck_at = now + _RECHECK_SECONDS
         return changed
+
+
+def _make_main(entrypoint: str) -> ModuleType:
+    main = ModuleType("__main__")
+    vars(main).update(
+        __file__=entrypoint,
+        __builtins__=builtins,
+        __cached__=None,
+        __loader__=SourceFileLoader("__main__", entrypoint),
+    )
+    if sys.version_info < (3, 14):
+        vars(main)["__annotations__"] = {}
+    return main
+
+
+def _import_failure(name: str, error: BaseException) -> ColdOnly:
+    text = f"importing {name} failed: {type(error).__name__}: {error}"
+    return ColdOnly(text[:_REASON_CHARACTERS])
 
 
 class _ProcessState:
@@ -185,8 +237,11 @@ def _signals() -> list[object]:
     return [signal.getsignal(number) for number in sorted(signal.valid_signals())]
 
 
-def _initial_environment() -> dict[bytes, bytes]:
-    """The variables that this process was started with; Python may have added some."""
+def initial_environment() -> dict[bytes, bytes]:
+    """The variables that this process was started with; Python may have added some.
+
+    Only root can read them after `isolation.forbid_inspection`.
+    """
     with open("/proc/self/environ", "rb") as file:
         entries = file.read().split(b"\0")
     return {name: value for name, equals, value in (e.partition(b"=") for e in entries) if equals}

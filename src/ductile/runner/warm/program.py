@@ -1,4 +1,7 @@
-"""The zygote's program: `program.py VERSION CONTROL STARTED_LOG LOCK ENTRYPOINT LINE [MODULE...]`.
+"""The zygote's program.
+
+`program.py VERSION CONTROL STARTED_LOG LOCK ENTRYPOINT LINE MODE [MODULE...]`; MODE is `confined`
+if the jobs are sandboxed, else `free`.
 
 Executed by path, with the Python of the plugin and the plugin's environment. See `zygote.main`.
 Written for every Python 3, so that an old one can report what is wrong with it.
@@ -26,12 +29,15 @@ def main():  # type: ignore[no-untyped-def]
         return
     from ductile.runner.warm import zygote
 
+    is_confined = sys.argv[7] == "confined"
+    if is_confined:
+        zygote.load_restrictions()
     sys.path.remove(source)
     # A plugin may have a module of this name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "ductile"]:
         del sys.modules[name]
     numbers = [int(text) for text in sys.argv[2:5]]
-    zygote.main(numbers, sys.argv[5], sys.argv[6], sys.argv[7:], is_isolated)
+    zygote.main(numbers, sys.argv[5], sys.argv[6], sys.argv[8:], is_isolated, is_confined)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ ZYGOTE_IDLE_SECONDS = 600.0
 RETRY_SECONDS = 600.0
 """How long a plugin that cannot be started warm is started cold before the next try."""
 LOST_RETRY_SECONDS = 10.0
-"""The same after the death of a zygote."""
+"""The same after the death of a zygote, or if it refuses its first job."""
 IN_USE_SECONDS = 30.0
 """A zygote whose last job has ended this recently is not ended for another one."""
 _TICK = 2.0
@@ -58,6 +58,8 @@ class _Entry:
         self.idle: list[tuple[SlotClient, float]] = []
         """Slots that run nothing, and since when."""
         self.busy: set[SlotClient] = set()
+        self.has_run = False
+        """Whether a slot of the zygote has run a job."""
 
 
 class WarmSlots:
@@ -138,6 +140,7 @@ class WarmSlots:
                 self._replace(entry, zygote)
                 is_current = False
             if is_current and slot.connection is not None:
+                entry.has_run = True
                 entry.idle.append((slot, now))
                 return
             slot.set_connection(None)
@@ -147,7 +150,11 @@ class WarmSlots:
 
     def _replace(self, entry: _Entry, zygote: ZygotePool) -> None:
         """Start another zygote soon: files have changed, or the present one is lost."""
-        if zygote.refusal:
+        if zygote.refusal and not entry.has_run:
+            # The next one might be refused as well, and each takes the time of a start.
+            self._retire(entry, zygote.refusal, LOST_RETRY_SECONDS)
+            self._report("warm.refused", plugin=entry.warm.plugin, reason=zygote.refusal)
+        elif zygote.refusal:
             self._retire(entry, "", 0.0)
             self._report("zygote.replaced", plugin=entry.warm.plugin, reason=zygote.refusal)
         else:

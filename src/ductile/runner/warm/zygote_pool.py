@@ -30,13 +30,15 @@ class ZygotePool(RunnerPool):
     def __init__(self, runner: RunnerPool, warm: WarmStart) -> None:
         """The zygote gets the lock, limits and control group of the runner.
 
-        It does not own all children: it ends while the gateway works, and may run programs.
+        It does not own all children: it ends while the gateway works, and may run programs. Only
+        where it has died, a job of it may have killed it to leave a process behind.
         """
         super().__init__(
             0,
             lock_fd=runner.lock_fd,
             started_log_fd=runner.started_log_fd,
             on_event=runner.on_event,
+            owns_children_after_loss=runner.owns_all_children,
         )
         self._shared_cgroup = runner.cgroup
         self.descriptor_limits = runner.descriptor_limits
@@ -90,7 +92,13 @@ class ZygotePool(RunnerPool):
 
     def _popen(self, arguments: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
         warm = self.warm
-        arguments = [*arguments, warm.entrypoint, warm.first_line, *warm.preload]
+        arguments = [
+            *arguments,
+            warm.entrypoint,
+            warm.first_line,
+            "confined" if warm.is_confined else "free",
+            *warm.preload,
+        ]
         process = subprocess.Popen(
             [*warm.command, _PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,

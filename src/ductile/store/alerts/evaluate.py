@@ -144,7 +144,7 @@ class _Planner:
         if page.position != row.position:
             self._plan.positions[rule.name] = page.position
             self._plan.has_more |= page.has_more
-        events = _by_group(rule, page.causes)
+        events = _by_group(rule, self._events.select(rule, page.causes))
         lasting = None
         if self._inputs.with_levels:
             lasting = _by_group(rule, self._levels.read(rule, row))
@@ -210,6 +210,9 @@ class _Planner:
                 yield cause
 
     def _add_event(self, causes: Causes, cause: Cause) -> Causes:
+        if cause.condition is Condition.RUN_FAILED:
+            # That of its job, reported while the run was open, is the same problem.
+            causes = causes.end([(Condition.JOB_DEAD.value, cause.subject, "")])
         before = next((item for item in causes.items if item.key == cause.key), None)
         if before and self._events.has_success(cause, before.last_at, until=cause.since):
             # A success was between them, so they are not failures in a row.
@@ -258,6 +261,7 @@ def _write_changes(
             since=alert.since,
             causes=change.causes,
             now=inputs.now,
+            ended_at=alert.ended_at if change.news is News.RESOLVED else None,
         )
         number = alert.number
         sent = send(

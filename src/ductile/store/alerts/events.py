@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -9,17 +11,29 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of
 from ductile.core.alerts.causes import Cause, make_cause
 from ductile.core.alerts.conditions import Condition
+from ductile.core.alerts.rules import AlertRule
 from ductile.core.jobs.limits import document
-from ductile.model import Cancellation
+from ductile.core.schedules.breaker import describe_count
+from ductile.model import CANCELLED_IN_QUEUE, CORE_PREFIX, Cancellation
 from ductile.store.engines.api import Position, StoredNotice, Tx
+from ductile.store.flow.run_limits import RUN_SUPERSEDED
+from ductile.store.jobs.scopes import read_cause
 
 TYPES = frozenset({"job.dead", "job.failed", "pipeline.failed", "breaker.open"})
 """As in the queries and in the index of the table."""
 BATCH = 1000
 WINDOW = 200
 """Number of newest attempts or runs that are searched for a success."""
-UNWANTED = frozenset({Cancellation.OPERATOR.value, Cancellation.SUPERSEDED.value})
-"""Errors of jobs that an operator or a newer occurrence has ended on purpose."""
+UNWANTED = frozenset(
+    {
+        CANCELLED_IN_QUEUE,
+        Cancellation.OPERATOR.value,
+        Cancellation.SUPERSEDED.value,
+        Cancellation.DISPLACED.value,
+        Cancellation.RUN_DISPLACED.value,
+    }
+)
+"""Errors of jobs that were ended on purpose: by an operator, or for a newer job or run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,16 @@ class EventPage:
     has_more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _RunOfJob:
+    pipeline: str
+    has_failed: bool
+
+    @property
+    def subject(self) -> str:
+        return f"pipeline:{self.pipeline}"
+
+
 class Events:
     """Reads events and successes in one transaction, each only once."""
 
@@ -37,6 +61,7 @@ class Events:
         self._tx = tx
         self._pages: dict[Position, EventPage] = {}
         self._successes: dict[tuple[str, str, str], tuple[datetime, ...]] = {}
+        self._runs: dict[str, _RunOfJob | None] = {}
 
     def read_after(self, position: Position) -> EventPage:
         """The failures after `position`, without those of alert jobs."""
@@ -48,6 +73,23 @@ class Events:
             self._pages[position] = EventPage(causes, end, len(rows) == BATCH)
         return self._pages[position]
 
+    def select(self, rule: AlertRule, causes: Iterable[Cause]) -> Iterator[Cause]:
+        """The failures that the rule reports; that of a run once, not also that of its job.
+
+        A job that has failed in a run that is still open is reported as a problem of the pipeline,
+        so that the failure of the run joins its alert.
+        """
+        for cause in causes:
+            if not rule.watches(cause.condition, cause.subject):
+                continue
+            run = None
+            if cause.condition is Condition.JOB_DEAD and cause.job_id is not None:
+                run = self._find_run(cause.job_id)
+            if run is None or not rule.watches(Condition.RUN_FAILED, run.subject):
+                yield cause
+            elif not run.has_failed:
+                yield replace(cause, subject=run.subject, command="")
+
     def has_success(self, cause: Cause, after: datetime, until: datetime | None = None) -> bool:
         """Whether the subject has had a success after this time, and before `until`."""
         found = self._list_successes(cause)
@@ -55,12 +97,12 @@ class Events:
 
     def _list_successes(self, cause: Cause) -> tuple[datetime, ...]:
         if cause.key not in self._successes:
-            name = cause.subject.partition(":")[2]
-            if cause.condition is Condition.JOB_DEAD:
+            kind, _, name = cause.subject.partition(":")
+            if kind == "pipeline":
+                rows = self._tx.all("run_successes", pipeline=name, window=WINDOW)
+            elif cause.condition is Condition.JOB_DEAD:
                 values: dict[str, Any] = {"plugin": name, "command": cause.command}
                 rows = self._tx.all("job_successes", window=WINDOW, **values)
-            elif cause.condition is Condition.RUN_FAILED:
-                rows = self._tx.all("run_successes", pipeline=name, window=WINDOW)
             else:
                 rows = []
             self._successes[cause.key] = tuple(filter(None, (moment_of(row[0]) for row in rows)))
@@ -83,19 +125,34 @@ class Events:
     ) -> Cause | None:
         if fields.get("error") in UNWANTED or self._is_alert_job(notice.job_id):
             return None
+        subject, command = f"plugin:{fields.get('plugin')}", str(fields.get("command") or "")
+        if str(fields.get("plugin")).startswith(CORE_PREFIX) and notice.job_id is not None:
+            # A step that waits: the success of another pipeline's would not end this one's.
+            run = self._find_run(notice.job_id)
+            subject, command = (subject, command) if run is None else (run.subject, "")
         return make_cause(
             Condition.JOB_DEAD,
-            f"plugin:{fields.get('plugin')}",
+            subject,
             at,
             error=fields.get("error"),
-            command=str(fields.get("command") or ""),
+            command=command,
             job_id=notice.job_id,
         )
+
+    def _find_run(self, job_id: str) -> _RunOfJob | None:
+        """The run that cannot succeed without the job; None without one."""
+        if job_id not in self._runs:
+            row = self._tx.one("run_of_job", id=job_id)
+            self._runs[job_id] = None if row is None else _RunOfJob(row[0], row[1] == "failed")
+        return self._runs[job_id]
 
     def _parse_run(
         self, notice: StoredNotice, fields: dict[str, Any], at: datetime
     ) -> Cause | None:
         run_id = notice.job_id
+        reason = str(fields.get("reason"))
+        if reason.startswith(RUN_SUPERSEDED) or read_cause(reason) in UNWANTED:
+            return None
         if self._tx.one("is_alert_run", id=run_id) is not None:
             return None
         job = self._tx.one("a_job_of_scope", id=run_id)
@@ -115,6 +172,6 @@ def parse_breaker(fields: dict[str, Any], at: datetime) -> Cause:
         Condition.BREAKER_OPEN,
         f"plugin:{fields.get('plugin')}",
         at,
-        error=f"command {fields.get('command')}: {count} failures in a row",
+        error=f"command {fields.get('command')}: {describe_count(count)}",
         command=str(fields.get("command") or ""),
     )

@@ -19,7 +19,8 @@ from ductile.store import nodes
 from ductile.store.alerts.events import parse_breaker
 from ductile.store.alerts.rows import RuleRow
 from ductile.store.engines.api import Tx
-from ductile.store.flow.pauses import load_pauses
+from ductile.store.flow import run_limits
+from ductile.store.flow.pauses import PauseEnds, load_pauses
 
 MOST = 1000
 """Maximum number of subjects of one condition."""
@@ -51,7 +52,7 @@ class Levels:
     def __init__(self, tx: Tx, watched: Watched, now: datetime) -> None:
         self._tx, self._watched, self._now = tx, watched, now
         self._entries: dict[tuple[str, str], dict[str, Any]] | None = None
-        self._pauses = load_pauses(tx, now)
+        self._pauses, self._pause_ends = load_pauses(tx, now), PauseEnds(tx, now)
         self._nodes: frozenset[str] | None = None
 
     def read(self, rule: AlertRule, row: RuleRow) -> list[Cause]:
@@ -111,7 +112,11 @@ class Levels:
             begun = find_silence(
                 _parse_occurrences(rows), last_success=success, paused=bool(entry["paused"])
             )
-            if begun is not None and self._is_over(begun, rule):
+            if begun is None:
+                continue
+            names = schedule.plugin, schedule.pipeline, [schedule.id]
+            counted = self._pause_ends.latest(begun, *names)
+            if self._is_over(counted, rule):
                 last = f"the last one was at {to_text(success)}" if success else "it never had one"
                 yield make_cause(
                     Condition.SCHEDULE_SILENT,
@@ -133,7 +138,7 @@ class Levels:
             success, oldest = found or (None, None)
             # Without any success it is silent for as long as is known.
             since = moment_of(success or oldest or "")
-            if since is not None and self._is_over(since, rule):
+            if since is not None and self._is_over(self._count_from(since, plugin), rule):
                 last = f"the last one ended at {success}" if success else "none is known"
                 yield make_cause(
                     Condition.PLUGIN_SILENT,
@@ -141,6 +146,11 @@ class Levels:
                     since,
                     error=f"no job has succeeded; {last}",
                 )
+
+    def _count_from(self, since: datetime, plugin: str) -> datetime:
+        """From when the silence of the plugin counts: not while it was paused."""
+        own = [one.id for one in self._watched.schedules if one.plugin == plugin]
+        return self._pause_ends.latest(since, plugin, entries=own)
 
     def _is_held(self, plugin: str) -> bool:
         """Whether an operator has paused the gateway, the plugin, or all of its schedules."""
@@ -217,7 +227,9 @@ class Levels:
         for query in ("oldest_unstarted", "oldest_unstarted_aside"):
             for plugin, job_id, created_at, pipeline in self._tx.all(query, before=before):
                 since = moment_of(created_at)
-                if since is not None and self._pauses.holding(plugin, pipeline) is None:
+                if since is None or self._pauses.holding(plugin, pipeline) is not None:
+                    continue
+                if to_text(self._pause_ends.latest(since, plugin, pipeline)) < before:
                     found = (since, job_id)
                     oldest[plugin] = min(oldest.get(plugin, found), found)
         for plugin, (since, job_id) in sorted(oldest.items()):
@@ -228,6 +240,19 @@ class Levels:
                 error="its oldest job has not started",
                 job_id=job_id,
             )
+        yield from self._held_runs(before)
+
+    def _held_runs(self, before: str) -> Iterator[Cause]:
+        """Runs that have waited for their turn since before that time."""
+        for pipeline in run_limits.list_pipelines(self._tx):
+            found = run_limits.find_longest_held(self._tx, pipeline)
+            if found is None or self._pauses.holding("", pipeline) is not None:
+                continue
+            run_id, key, held_since = found
+            since = moment_of(held_since) or self._now
+            if to_text(self._pause_ends.latest(since, "", pipeline)) < before:
+                text = f"run {run_id} waits for its turn with the key {key!r} (concurrency)"
+                yield make_cause(Condition.QUEUE_AGE, f"pipeline:{pipeline}", since, error=text)
 
     def _full_disk(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
         disk = self._watched.disk

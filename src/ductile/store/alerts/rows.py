@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -15,6 +15,10 @@ from ductile.core.jobs.limits import document
 from ductile.store.engines.api import Position, Row, Tx
 
 MAX_LISTED = 1000
+UNDELIVERED_FOR = timedelta(days=7)
+"""How long a message that did not arrive is reported."""
+LATE_AFTER = timedelta(minutes=10)
+"""How long the job of a message may wait in the queue."""
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """For a time that a script wrote and that cannot be read."""
 
@@ -129,9 +133,10 @@ def delete_rule(tx: Tx, name: str) -> None:
         tx.run(query, name=name)
 
 
-def list_undelivered(tx: Tx, since: datetime, limit: int = 100) -> list[dict[str, Any]]:
-    """Messages whose job or run has failed, the newest first."""
-    return tx.dicts("undelivered_notifications", since=to_text(since), limit=limit)
+def list_undelivered(tx: Tx, now: datetime, limit: int = 100) -> list[dict[str, Any]]:
+    """Messages whose job or run has failed or does not start, the newest first."""
+    times = {"since": to_text(now - UNDELIVERED_FOR), "late": to_text(now - LATE_AFTER)}
+    return tx.dicts("undelivered_notifications", limit=limit, **times)
 
 
 def _parse_time(text: Any) -> datetime | None:

@@ -9,11 +9,13 @@ arguments, and it changes nothing but its `Tx`. What must happen after the commi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ductile._fast_dataclass import dataclass
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -88,6 +90,8 @@ class Effects:
     """Waits that began and that a time ends."""
     requests: int = 0
     """Requests to nodes."""
+    contacts: int = 0
+    """Contacts of agents."""
     opens_at: datetime | None = None
     """When the first job may start that a rate limit or a closed limit key holds."""
     drops: list[DedupeDrop] = field(default_factory=list)
@@ -96,7 +100,7 @@ class Effects:
     def __bool__(self) -> bool:
         """Whether there is anything to report."""
         counts = self.ready or self.relays or self.deliveries or self.waits
-        counts = counts or self.pauses or self.ready_any or self.requests
+        counts = counts or self.pauses or self.ready_any or self.requests or self.contacts
         times = self.retry_at is not None or self.opens_at is not None
         return bool(counts or self.drops or self.notices) or times
 
@@ -108,6 +112,7 @@ class Effects:
         self.ready_any = self.ready_any or other.ready_any
         self.waits += other.waits
         self.requests += other.requests
+        self.contacts += other.contacts
         if other.retry_at is not None:
             self.add_retry(other.retry_at)
         if other.opens_at is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
@@ -78,7 +79,8 @@ _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _ENGINE = re.compile(r"^-- engine: (\w+)\n(.*?)^-- engine: all\n", re.MULTILINE | re.DOTALL)
 
 
-def load_migrations(engine: str) -> list[Migration]:
+@cache
+def load_migrations(engine: str) -> tuple[Migration, ...]:
     """The migrations that this version ships, by number."""
     found = []
     for source in files("ductile.store").joinpath("migrations").iterdir():
@@ -88,7 +90,7 @@ def load_migrations(engine: str) -> list[Migration]:
             checksum = hashlib.sha256(text.encode()).hexdigest()
             statements = _split_statements(text, engine)
             found.append(Migration(int(match[1]), match[2], checksum, statements))
-    return sorted(found, key=lambda migration: migration.number)
+    return tuple(sorted(found, key=lambda migration: migration.number))
 
 
 def _split_statements(text: str, engine: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 from typing import Any
 
@@ -23,6 +24,8 @@ KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 3, 2, 3
 seconds."""
 USER_TIMEOUT_MS = (KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT) * 1000
 """Milliseconds after which unacknowledged data ends a connection."""
+EXECUTIONS_BEFORE_PREPARED = 1
+"""After this number of executions on a connection, a statement is parsed and planned no more."""
 IDLE_IN_TRANSACTION_MS = 30_000
 """Milliseconds after which the server ends the transaction, and with it the row locks, of a node
 that was frozen between two statements."""
@@ -38,11 +41,36 @@ Session = psycopg.Connection[tuple[Any, ...]]
 
 
 class SteadyPool(ConnectionPool[Session]):
-    """A pool that tries to reconnect every second, however long the server was away."""
+    """A pool that tries to reconnect every second, however long the server was away.
+
+    It hands out the connection that was returned last: its server process has the plans and the
+    catalog in its memory. The others are closed when they have not been in use for a while. One
+    that the server has closed meanwhile is replaced: no call fails after a restart of the server.
+    """
 
     def schedule_task(self, task: MaintenanceTask, delay: float) -> None:
         longest = RECONNECT_SECONDS if isinstance(task, AddConnection) else delay
         super().schedule_task(task, min(delay, longest))
+
+    def _get_ready_connection(self, timeout: float | None) -> Session | None:
+        """The lock of the pool is held. The base class takes the first."""
+        while self._pool:
+            self._pool.rotate(1)
+            session = super()._get_ready_connection(timeout)
+            if session is None or not _has_ended(session):
+                return session
+            self._close_connection(session)
+            self.run_task(AddConnection(self))
+        return super()._get_ready_connection(timeout)
+
+
+def _has_ended(session: Session) -> bool:
+    """Whether the server has closed an idle session: nothing else makes its socket readable."""
+    if session.closed:
+        return True
+    ready = select.poll()
+    ready.register(session.fileno(), select.POLLIN)
+    return bool(ready.poll(0))
 
 
 def with_keepalives(url: str, application: str = "ductile") -> str:
@@ -72,6 +100,12 @@ def set_server_keepalives(session: Session) -> None:
     session.execute(_SET_SERVER_KEEPALIVES, tuple(map(str, values)))
     if not session.autocommit:
         session.commit()
+
+
+def configure_session(session: Session) -> None:
+    """Prepare a connection of the pool for transactions."""
+    session.prepare_threshold = EXECUTIONS_BEFORE_PREPARED
+    set_server_keepalives(session)
 
 
 def has_own_session(first: Session, second: Session) -> bool:

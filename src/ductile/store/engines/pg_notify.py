@@ -8,6 +8,8 @@ stream, which it repeats as long as it does.
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from ductile.store.engines.pg_deadlines import ConnectionDeadlines
 _NOTIFY, _LISTEN = "SELECT pg_notify('ductile_nodes', %s)", "LISTEN ductile_nodes"
 _LETTERS = frozenset(news.value for news in NodeNews)
 _OWN = frozenset({NodeNews.NOTICES, NodeNews.FOLLOWS})
-"""What a node tells itself too: after its own FOLLOWS, every later notice is sent to it."""
+"""What a node notifies itself of too: after its own FOLLOWS, every later notice is sent to it."""
 SEND_INTERVAL = 0.02
 """Seconds between two wake-ups of one node."""
 LOOK_INTERVAL = 0.02
@@ -51,6 +53,8 @@ class PgNotifier:
         self._said_at = -FOLLOW_SECONDS
         self._sender_pid = 0
         self._connections: list[psycopg.Connection] = []
+        self._end_fd = os.eventfd(0, os.EFD_CLOEXEC)
+        """Readable from the end on, for the thread that waits for news."""
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=name, daemon=True)
             for name, loop in (("pg-notify", self._send), ("pg-listen", self._receive))
@@ -91,10 +95,12 @@ class PgNotifier:
         self._end()
         for thread in self._threads:
             thread.join()
+        os.close(self._end_fd)
 
     def _end(self) -> None:
         self._ended.set()
         self._posted.set()
+        os.eventfd_write(self._end_fd, 1)
 
     def _run(self, loop: Callable[[psycopg.Connection], None]) -> None:
         """Run `loop` on a connection, and on a new one whenever the server drops it."""
@@ -117,8 +123,6 @@ class PgNotifier:
             self._posted.clear()
             self._notify(connection)
             self._ended.wait(SEND_INTERVAL)
-        # Wakes this node's own receiving thread, so that it ends.
-        self._notify(connection)
 
     def _notify(self, connection: psycopg.Connection) -> None:
         with self._lock:
@@ -151,9 +155,20 @@ class PgNotifier:
             news = self._wait_for_news(connection, max(0.0, look_at - time.monotonic()))
 
     def _wait_for_news(self, connection: psycopg.Connection, seconds: float) -> set[NodeNews]:
+        news = self._take_news(connection)
+        if not news and seconds:
+            # Not by the driver, which wakes up ten times per second meanwhile.
+            waiting = select.poll()
+            waiting.register(connection.fileno(), select.POLLIN)
+            waiting.register(self._end_fd, select.POLLIN)
+            waiting.poll(seconds * 1000)
+            news = self._take_news(connection)
+        return news
+
+    def _take_news(self, connection: psycopg.Connection) -> set[NodeNews]:
         return {
             NodeNews(letter)
-            for notify in connection.notifies(timeout=seconds, stop_after=1)
+            for notify in connection.notifies(timeout=0)
             for letter in notify.payload
             if letter in _LETTERS and (letter in _OWN or notify.pid != self._sender_pid)
         }

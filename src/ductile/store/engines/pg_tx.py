@@ -26,6 +26,8 @@ _INSERT = re.compile(
     re.DOTALL,
 )
 _PARAMETER = re.compile(r"%\((\w+)\)s")
+_OPTIONAL_FILTER = re.compile(r"CAST\(%\(\w+\)s AS \w+\) IS NULL\s+OR")
+_ALL_COLUMNS = re.compile(r"\b\w+\.\*|SELECT \* FROM [a-z]\w*\b(?!\()")
 
 
 class BatchInsert(NamedTuple):
@@ -76,6 +78,15 @@ def _uses_table(query: str, table: str) -> bool:
     return re.search(rf"\b{table}\b", queries.load_queries("postgres")[query]) is not None
 
 
+@cache
+def _may_prepare(query: str) -> bool | None:
+    """None: after some executions. False where the best plan depends on the values, because a
+    filter is applied unless its value is NULL; and for all columns of a table, because the
+    server refuses a prepared statement whose columns a newer node's migration has changed."""
+    sql = queries.load_queries("postgres")[query]
+    return False if _OPTIONAL_FILTER.search(sql) or _ALL_COLUMNS.search(sql) else None
+
+
 class _AppendedRows:
     """Rows that are not written yet, by the query that writes them."""
 
@@ -117,7 +128,8 @@ class PostgresTx(_AppendedRows):
     def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
         self._write_rows_for(query)
         with self._connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(self._sql(query), values).fetchall()
+            prepare = _may_prepare(query)
+            return cursor.execute(self._sql(query), values, prepare=prepare).fetchall()
 
     def update_each(self, query: str, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """One statement, which the query `{query}_rows` has."""
@@ -163,7 +175,7 @@ class PostgresTx(_AppendedRows):
 
     def _execute(self, query: str, values: Mapping[str, Any]) -> psycopg.Cursor[Row]:
         self._write_rows_for(query)
-        return self._connection.execute(self._sql(query), values)
+        return self._connection.execute(self._sql(query), values, prepare=_may_prepare(query))
 
     def _write_rows_for(self, query: str) -> None:
         """Write what was appended, if this query could see it."""

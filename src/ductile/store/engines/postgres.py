@@ -37,8 +37,8 @@ from ductile.store.engines.pg_connection import (
     CONNECT_TIMEOUT,
     NEVER_GIVE_UP,
     SteadyPool,
+    configure_session,
     has_own_session,
-    set_server_keepalives,
     with_keepalives,
 )
 from ductile.store.engines.pg_deadlines import ConnectionDeadlines
@@ -111,7 +111,7 @@ class PostgresLedger:
             open=False,
             timeout=10.0,
             reconnect_timeout=NEVER_GIVE_UP,
-            configure=set_server_keepalives,
+            configure=configure_session,
         )
         # One connection that does not answer makes all of them suspect.
         self._deadlines = ConnectionDeadlines(self._pool.drain)
@@ -161,7 +161,7 @@ class PostgresLedger:
             ):
                 persists = has_own_session(first, second)
         except psycopg.OperationalError:
-            # No further sessions are to be had; a pooler would have accepted them.
+            # The server grants no further sessions; a pooler would have accepted them.
             return
         if not persists:
             raise LedgerError(
@@ -172,7 +172,9 @@ class PostgresLedger:
     def _describe_refusal(self) -> str | None:
         """The server's or the system's own message on one line; the pool only reports a timeout."""
         try:
-            psycopg.connect(self._address, connect_timeout=CONNECT_TIMEOUT).close()
+            with psycopg.connect(self._address, connect_timeout=CONNECT_TIMEOUT) as session:
+                # A pooler in statement mode accepts the session and refuses its first transaction.
+                configure_session(session)
         except psycopg.Error as error:
             return " ".join(str(error).split())
         return None
@@ -243,7 +245,7 @@ class PostgresLedger:
         with self._connection() as connection:
             query = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND xact_start IS NOT NULL"
             found = connection.execute(query, (pid,)).fetchone()
-            connection.rollback()
+            connection.commit()
             return found is not None
 
     def _announce(self, effects: Effects) -> None:
@@ -336,14 +338,15 @@ class PostgresLedger:
 
     def read(self, work: Work[T]) -> T:
         with self._connection() as connection:
-            # A part of BEGIN, not a statement of its own.
+            # A part of BEGIN, not a statement of its own. It ends with a commit, because the driver
+            # forgets the prepared statements of a connection at each rollback.
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             try:
-                return work(PostgresTx(connection))
+                with connection.transaction():
+                    return work(PostgresTx(connection))
             finally:
                 if not connection.closed:
-                    connection.rollback()
                     connection.isolation_level = connection.read_only = None
 
     def listen(self, listener: Listener) -> None:
@@ -380,7 +383,7 @@ class PostgresLedger:
                 "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))",
                 {"key": _boot_key(boot)},
             ).fetchone()
-            connection.rollback()
+            connection.commit()
             return bool(row and row[0])
 
     def end_sessions(self, boot: str) -> int:

@@ -76,6 +76,14 @@ class Gate:
         opens_at = self.now if used is None else rate.opens_at(used, self.now)
         return opens_at if opens_at > self.now else None
 
+    def rate_opens_at(self, rate_key: str) -> datetime | None:
+        """When the rate of a key that was read allows the next start; None means now."""
+        rate, used = self.limits.rate, self.used_until.get(rate_key)
+        if rate is None or used is None:
+            return None
+        opens_at = rate.opens_at(used, self.now)
+        return opens_at if opens_at > self.now else None
+
     def opens_at(self, limit_key: str, command: str) -> datetime | None:
         """When the rate of a limit key that was read allows the next start; None means now."""
         if command == INIT:

@@ -28,9 +28,14 @@ BATCHES = (8, 64, 512, 512)
 """How many jobs or keys a claim reads at once, and sets aside if they are held: few, because the
 first is usually free, and then more. A larger backlog that is met for the first time is set aside
 in several claims."""
+KEY_BATCHES = (8, 64, 256)
+"""The same for the rows of keys, each of which a statement of its own holds: a claim stays short
+also where a statement takes long."""
 MOST_PASSED = 64
 """How many full keys a claim passes; further ones leave the order of the keys until they are not
 full any more."""
+MOST_RATES_PASSED = 4
+"""As `MOST_PASSED`, of rate keys whose first limit key is full."""
 MOST_SUPERSEDED = 1000
 MOST_SKIPPED = 100
 """How many jobs of a key that were set aside before one claim skips."""
@@ -52,13 +57,15 @@ def find_startable(
     conditions: Mapping[str, object],
     pauses: Pauses,
     tx_config: TxConfig,
+    first: int | None,
     *,
     has_set_aside: bool,
 ) -> QueuedJob | None:
     """The oldest job of the plugin that may start; held jobs before it are set aside.
 
-    `conditions` are the values of the fragment `may_run`. Without `has_set_aside`, the plugin has
-    neither jobs set aside nor jobs with a priority.
+    `conditions` are the values of the fragment `may_run`, and `first` is the position of the oldest
+    ready job, if there is one: PostgreSQL reads no entry of the index before it. Without
+    `has_set_aside`, the plugin has neither jobs set aside nor jobs with a priority.
     """
     concurrency = gate.limits.concurrency
     may_end_jobs = concurrency is not None and concurrency.on_full is not OnFull.QUEUE
@@ -68,11 +75,12 @@ def find_startable(
             tx.effects.add_opening(until)
             return None
     search = _Search(tx, gate, conditions, pauses, tx_config)
-    search.read_order("first_ready_limit_keys")
+    if first is not None:
+        search.read_order("first_ready_limit_keys", first)
     if has_set_aside:
         overview = set_aside.read_overview(tx, gate, pauses.unknown, first=BATCHES[0])
         if overview.has_placed:
-            search.read_order("first_placed_limit_keys")
+            search.read_order("first_placed_limit_keys", 0)
         # `init` jobs are never set aside: no key leads to one.
         if not conditions["init_only"]:
             search.read_keys(overview)
@@ -94,10 +102,10 @@ class _Search:
         self._pauses, self._tx_config = pauses, tx_config
         self.best: QueuedJob | None = None
 
-    def read_order(self, query: str) -> None:
+    def read_order(self, query: str, first: int) -> None:
         """Read jobs in an order of the queue, and set those aside that are held."""
         for size in BATCHES:
-            rows = self._tx.all(query, limit=size, **self._conditions)
+            rows = self._tx.all(query, limit=size, first=first, **self._conditions)
             jobs = [QueuedJob(*row) for row in rows]
             self._gate.read_keys(job.limit_key for job in jobs)
             number = 0
@@ -122,7 +130,7 @@ class _Search:
     def _walk_keys(self, rows: list[KeyRow] | None) -> None:
         """The first rows of the order may be given."""
         passed = 0
-        for size in BATCHES:
+        for size in KEY_BATCHES:
             if rows is None:
                 rows = self._list_first(limit=size, passed=passed)
             self._gate.read_keys(row.limit_key for row in rows)
@@ -130,7 +138,8 @@ class _Search:
             for row in rows:
                 if self.best is not None and row.place >= self.best.place:
                     return
-                stays, has_moved = self._read_key(row, passed)
+                read = self._read_rate if row.is_rate else self._read_key
+                stays, has_moved = read(row, passed)
                 passed += stays
                 moved = moved or has_moved
             if len(rows) < size and not moved:
@@ -141,6 +150,46 @@ class _Search:
     def _list_first(self, *, limit: int, passed: int) -> list[KeyRow]:
         plugin, unknown = self._gate.plugin, self._pauses.unknown
         return set_aside.list_first(self._tx, plugin, unknown, limit=limit, passed=passed)
+
+    def _read_rate(self, rate: KeyRow, before: int) -> tuple[bool, bool]:
+        """Consider the first job of a rate key; returns as `_read_key`."""
+        tx, gate = self._tx, self._gate
+        opens_at = gate.rate_opens_at(rate.rate_key)
+        if opens_at is not None:
+            set_aside.hold_until(tx, gate, rate, opens_at)
+            return False, False
+        passed, known, has_moved = 0, self.best, False
+        for size in KEY_BATCHES:
+            rows = self._list_of_rate(rate, limit=size, passed=passed)
+            gate.read_keys(row.limit_key for row in rows)
+            if rows and not passed:
+                set_aside.move_rate(tx, gate.plugin, rate, rows[0].place)
+            for row in rows:
+                if self.best is not None and row.place >= self.best.place:
+                    return True, False
+                # A rate key costs a query, so that few of them are passed.
+                is_passed = before < MOST_RATES_PASSED
+                stays, moved = self._read_key(row, passed if is_passed else MOST_PASSED)
+                if self.best is not known:
+                    return True, False
+                passed += stays
+                has_moved = has_moved or moved
+            if len(rows) < size:
+                break
+        else:
+            has_moved = True
+        # What only other nodes know is theirs to start.
+        if not passed and not has_moved and not self._pauses.unknown:
+            set_aside.rest_rate(tx, gate, rate)
+        # Rows that have moved are read by the next claim, which must not wait for an event.
+        tx.effects.ready += has_moved
+        return passed > 0 or has_moved or bool(self._pauses.unknown), False
+
+    def _list_of_rate(self, rate: KeyRow, *, limit: int, passed: int) -> list[KeyRow]:
+        plugin, unknown = self._gate.plugin, self._pauses.unknown
+        return set_aside.list_of_rate(
+            self._tx, plugin, rate.rate_key, unknown, limit=limit, passed=passed
+        )
 
     def _read_key(self, row: KeyRow, passed: int) -> tuple[bool, bool]:
         """Consider the first job of a key; returns whether its row stays, and whether it moved."""

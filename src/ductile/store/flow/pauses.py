@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
-from ductile.clock import from_text, to_text
+from ductile.clock import from_text, moment_of, to_text
 from ductile.core.flow.pauses import Pause, PauseKind, Pauses, collect_pauses
 from ductile.model import Notice
 from ductile.store import notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.flow import set_aside
 
+ENTRY = "schedule"
+"""As a kind: the pause of a schedule entry, which is part of its row while it lasts."""
 EXPIRED = "expired"
 """The actor of an automatic resume: the pause has reached its end."""
 BATCHES = (64, 512, 512)
@@ -63,6 +65,8 @@ def end_pause(
     if row is None or not tx.run("delete_pause", kind=kind.value, name=name, ended_by=limit):
         return None
     pause = _parse(row)
+    end = pause.until if only_ended and pause.until is not None else now
+    tx.run("store_pause_end", kind=kind.value, name=name, at=to_text(end))
     if kind is PauseKind.PIPELINE:
         tx.run("return_jobs", pipeline=name)
         set_aside.release_pipeline(tx, name)
@@ -77,6 +81,32 @@ def end_due_pauses(tx: Tx, now: datetime) -> list[Pause]:
     due = [pause for pause in list_pauses(tx) if pause.has_ended(now)]
     ended = (end_pause(tx, p.kind, p.name, EXPIRED, now, only_ended=True) for p in due)
     return [pause for pause in ended if pause is not None]
+
+
+def store_entry_resume(tx: Tx, plugin: str, schedule_id: str, now: datetime) -> None:
+    """Record that the pause of a schedule entry has ended."""
+    tx.run("store_pause_end", kind=ENTRY, name=f"{plugin}/{schedule_id}", at=to_text(now))
+
+
+class PauseEnds:
+    """When the last pauses of plugins, pipelines, schedule entries and the gateway ended."""
+
+    def __init__(self, tx: Tx, now: datetime) -> None:
+        self._ends: dict[tuple[str, str], datetime] = {}
+        for kind, name, text in tx.all("pause_ends", now=to_text(now)):
+            # A time in the future is of a clock that was set back since.
+            end = min(moment_of(text) or now, now)
+            self._ends[kind, name] = max(end, self._ends.get((kind, name), end))
+
+    def latest(
+        self, since: datetime, plugin: str, pipeline: str | None = None, entries: Iterable[str] = ()
+    ) -> datetime:
+        """The last of `since` and the ends of the pauses that held this plugin's jobs."""
+        names = [(PauseKind.SYSTEM, ""), (PauseKind.PLUGIN, plugin)]
+        names += [(PauseKind.PIPELINE, pipeline)] if pipeline else []
+        keys = [(kind.value, name) for kind, name in names]
+        keys += [(ENTRY, f"{plugin}/{id}") for id in entries]
+        return max([since, *(self._ends[key] for key in keys if key in self._ends)])
 
 
 def set_held_aside(tx: Tx, plugin: str, pipelines: Collection[str]) -> int | None:

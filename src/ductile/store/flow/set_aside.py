@@ -1,8 +1,10 @@
 """Jobs set aside, and the rows that lead a claim to them: one per limit key and pipeline.
 
 A claim reads these rows in the order of their first jobs, so that its cost does not grow with the
-number of keys. A row whose key is closed, paused or (where many are) full leaves the order until
-that may have changed. Rows are inserted and deleted by claims that hold the plugin's lock.
+number of keys. Rows with a rate key have an order of their own, which one row for all of them leads
+to: however many they are, one job starts when the rate allows it. A row whose key is closed, paused
+or (where many are) full leaves the order until that may have changed. Rows are inserted and deleted
+by claims that hold the plugin's lock.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from typing import NamedTuple
 
 import orjson
 
-from ductile.clock import to_text
-from ductile.core.flow.limits import PluginLimits
+from ductile.clock import from_text, to_text
+from ductile.core.flow.keys import SEPARATOR
+from ductile.core.flow.limits import PluginLimits, parse_limit_key
 from ductile.store.engines.api import Tx
 from ductile.store.flow.gate import Gate
 
@@ -35,12 +38,22 @@ class KeyRow(NamedTuple):
     place: int
     """At most the place of the first job set aside of the key."""
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it leads to the rows of a rate key."""
+        return self.pipeline == SEPARATOR
+
+    @property
+    def rate_key(self) -> str:
+        return parse_limit_key(self.limit_key).rate_key
+
 
 def set_jobs_aside(tx: Tx, job_ids: Sequence[str]) -> None:
     """Take queued jobs out of the queue's order; from then on they are found by their keys."""
     ids = orjson.dumps(list(job_ids)).decode()
     tx.run("set_jobs_aside", ids=ids)
     tx.run("add_set_aside_keys", ids=ids)
+    tx.run("add_rate_rows", ids=ids)
 
 
 def list_first(
@@ -50,6 +63,31 @@ def list_first(
     values = {"plugin": plugin, "paused": _names(unknown), "limit": limit, "passed": passed}
     rows = tx.all("first_set_aside_keys", **values)
     return [KeyRow(*row) for row in rows]
+
+
+def list_of_rate(
+    tx: Tx, plugin: str, rate_key: str, unknown: Collection[str], *, limit: int, passed: int
+) -> list[KeyRow]:
+    """As `list_first`, of the rows with this rate key."""
+    values = {"paused": _names(unknown), "limit": limit, "passed": passed}
+    rows = tx.all("first_keys_of_rate", plugin=plugin, rate_key=rate_key, **values)
+    return [KeyRow(*row) for row in rows]
+
+
+def move_rate(tx: Tx, plugin: str, row: KeyRow, place: int) -> None:
+    """Move the row of a rate key to the place of the first row that it leads to."""
+    if place != row.place:
+        tx.run("move_key", place=place, **_key(plugin, row))
+
+
+def rest_rate(tx: Tx, gate: Gate, row: KeyRow) -> None:
+    """Take the row of a rate key out of the order, none of whose rows may start a job."""
+    found = tx.one("next_of_rate", plugin=gate.plugin, rate_key=row.rate_key)
+    if found is None:
+        tx.run("delete_key", **_key(gate.plugin, row))
+    else:
+        # A row that returns to the order for another reason returns this one as well.
+        hold_until(tx, gate, row, None if found[1] is None else from_text(found[1]))
 
 
 def correct_place(tx: Tx, plugin: str, row: KeyRow) -> KeyRow | None:
@@ -123,6 +161,9 @@ def release_rows(tx: Tx, gate: Gate, overview: Overview) -> int:
             found += [KeyRow(limit_key, pipeline, 0) for limit_key, pipeline in rows]
     for row in found:
         tx.run("hold_key", until=None, limits=None, full_key=None, **_key(gate.plugin, row))
+        if row.rate_key and not row.is_rate:
+            rate = KeyRow(f"{SEPARATOR}{row.rate_key}", SEPARATOR, row.place)
+            tx.run("open_rate_row", place=row.place, **_key(gate.plugin, rate))
     return len(found)
 
 

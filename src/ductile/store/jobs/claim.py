@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -11,6 +12,7 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
+from ductile.core.flow.limits import NO_LIMITS, OnFull
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.trace import TraceContext
@@ -57,6 +59,11 @@ class ClaimPolicy:
         """Whether this plugin's jobs must not be claimed."""
         return plugin in self.held or (self.known is not None and plugin not in self.known)
 
+    def may_end_jobs(self, plugin: str) -> bool:
+        """Whether a job of this plugin may end although none of them can start."""
+        limits = self.tx_config.limits.get(plugin, NO_LIMITS)
+        return limits.concurrency is not None and limits.concurrency.on_full is not OnFull.QUEUE
+
     def first_ready_values(self, plugin: str, pauses: Pauses) -> dict[str, object]:
         """The values of the query for the oldest job of this plugin that may run."""
         serial, held = self.serial.get(plugin), pauses.held_pipelines
@@ -96,18 +103,26 @@ class _Head:
 
 
 def claim(
-    tx: Tx, policy: ClaimPolicy, now: datetime, workers: int = 1, prefetch: int = 0
+    tx: Tx,
+    policy: ClaimPolicy,
+    now: datetime,
+    workers: int = 1,
+    prefetch: int = 0,
+    ended: Iterable[str] = (),
 ) -> list[ClaimedJob]:
     """Start the oldest jobs that may run, one per worker. Their attempts count from the commit.
 
     Up to `prefetch` more are started for workers that are about to be free, as long as the next
-    job in the queue is one whose attempt may count before a worker has it.
+    job in the queue is one whose attempt may count before a worker has it. `ended` has the plugin
+    of each job whose attempt this transaction has ended: another one may take its place.
     """
     started: list[ClaimedJob] = []
+    places = Counter(ended)
     while (free := workers - len(started)) + prefetch > 0:
-        batch = _start_next(tx, policy, now, max(0, free), free + prefetch)
+        batch = _start_next(tx, policy, now, max(0, free), free + prefetch, places)
         if not batch:
             break
+        places.subtract(one.job.plugin for one in batch)
         started += batch
     return _with_traces(tx, started) if policy.tx_config.traced else started
 
@@ -118,10 +133,10 @@ def _with_traces(tx: Tx, started: list[ClaimedJob]) -> list[ClaimedJob]:
 
 
 def _start_next(
-    tx: Tx, policy: ClaimPolicy, now: datetime, workers: int, limit: int
+    tx: Tx, policy: ClaimPolicy, now: datetime, workers: int, limit: int, places: Counter[str]
 ) -> list[ClaimedJob]:
     """Start the consecutive jobs at the head of the queue; at least one, if one may run."""
-    heads, pauses = _list_heads(tx, policy, now)
+    heads, pauses = _list_heads(tx, policy, now, places)
     for place, head in enumerate(heads):
         run: list[tuple[int, str]] = []
         allowed = limit if head.room is None else min(workers, head.room)
@@ -142,19 +157,22 @@ def _start_next(
     return []
 
 
-def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head], Pauses]:
+def _list_heads(
+    tx: Tx, policy: ClaimPolicy, now: datetime, places: Counter[str]
+) -> tuple[list[_Head], Pauses]:
     """The head of each plugin that has a job that may run now, in queue order; and the pauses."""
-    rows = tx.all("ready_heads", config_hash=policy.config_hash)
+    rows = tx.all("ready_heads")
     # The rows say whether there is a pause at all, so that a claim without one costs no query.
     pauses = load_pauses(tx, now) if rows and rows[0][4] else NO_PAUSES
     if pauses.system is not None:
         return [], pauses
-    if policy.shared and rows and rows[0][6]:
+    if policy.shared and rows and set(rows[0][6:8]) != {policy.config_hash}:
         others = nodes.list_pipelines_of_others(tx, policy.owner)
         pauses = replace(pauses, unknown=frozenset(others.difference(policy.pipelines)))
     closed = list_closed_plugins(tx) if rows and rows[0][5] else frozenset[str]()
     set_aside = {row[0] for row in rows if row[2] is None}
     limited = set_aside | policy.tx_config.limits.keys() | closed
+    firsts = {row[0]: row[2] for row in rows if row[2] is not None}
     heads: list[_Head] = []
     for plugin, running, seq, has_key, *_ in rows:
         if policy.excludes(plugin) or plugin in pauses.plugins or (seq and plugin in set_aside):
@@ -166,14 +184,16 @@ def _list_heads(tx: Tx, policy: ClaimPolicy, now: datetime) -> tuple[list[_Head]
         if held is None:
             continue
         cap = policy.caps.get(plugin)
-        room = None if cap is None else _count_room(tx, plugin, running, cap, now)
-        if room == 0:
+        own = places[plugin]
+        room = None if cap is None else _count_room(tx, plugin, running, cap, own, now)
+        if room == 0 and not policy.may_end_jobs(plugin):
             continue
         if held or plugin in limited:
             gate = _open_gate(tx, policy, plugin, now, has_closed=plugin in closed)
             has_set_aside = held > 0 or plugin in set_aside
-            head = _find_limited(tx, policy, gate, pauses, has_set_aside=has_set_aside)
-            heads += [] if head is None else [head]
+            first = firsts.get(plugin)
+            head = _find_limited(tx, policy, gate, pauses, first, has_set_aside=has_set_aside)
+            heads += [] if head is None or room == 0 else [head]
             continue
         is_plain = plugin not in policy.init_only and plugin not in policy.serial
         if is_plain and not has_key:
@@ -206,14 +226,20 @@ def _open_gate(
 
 
 def _find_limited(
-    tx: Tx, policy: ClaimPolicy, gate: Gate | None, pauses: Pauses, *, has_set_aside: bool
+    tx: Tx,
+    policy: ClaimPolicy,
+    gate: Gate | None,
+    pauses: Pauses,
+    first: int | None,
+    *,
+    has_set_aside: bool,
 ) -> _Head | None:
-    """The head of a plugin with limits per key."""
+    """The head of a plugin with limits per key; `first` is the position of its oldest ready job."""
     if gate is None:
         return None
     conditions = policy.first_ready_values(gate.plugin, pauses)
     config = policy.tx_config
-    job = find_startable(tx, gate, conditions, pauses, config, has_set_aside=has_set_aside)
+    job = find_startable(tx, gate, conditions, pauses, config, first, has_set_aside=has_set_aside)
     if job is None:
         return None
     return _Head(
@@ -289,13 +315,17 @@ def start_job(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claime
     return None if row is None else _record_claim(tx, row, now)
 
 
-def _count_room(tx: Tx, plugin: str, running: int, cap: int, now: datetime) -> int:
-    """How many more jobs of the plugin may run; 0 while another node decides about it.
+def _count_room(tx: Tx, plugin: str, running: int, cap: int, own: int, now: datetime) -> int:
+    """How many more jobs of the plugin may run.
 
-    That node may not see yet that jobs of this one have ended: it is tried again soon.
+    While another node decides about it, as many as the `own` places that this transaction makes
+    free: until its commit the other node counts the jobs that had them, and afterwards those that
+    have taken them. For further ones it is tried again soon.
     """
-    if running >= cap or not _hold_plugin(tx, plugin, now):
+    if running >= cap:
         return 0
+    if not _hold_plugin(tx, plugin, now):
+        return max(0, min(own, cap - running))
     # A new statement, so that its snapshot is younger than the lock.
     row = tx.one("running_of_plugin", plugin=plugin)
     return 0 if row is None else max(0, cap - row[0])

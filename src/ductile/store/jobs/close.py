@@ -8,6 +8,8 @@ event that starts jobs, because some of those end at once. One loop works throug
 - a **scope** that has no queued or running job and no open child ends. A split that ended well
   continues with its join, exactly once; if the join cannot be routed, the split has failed. The
   scope around it is next. A pipeline instance starts its `on_failure`, `on_success` and `always`;
+- a **run** of a pipeline with a limit takes its turn: it begins, waits, ends as skipped, or cancels
+  an older one. Each end of such a run lets the next run of its key begin;
 - **intents** become jobs and scopes. Jobs over a limit end at once, instances whose jobs were all
   deduplicated are skipped, and a scope that opened without a job closes.
 
@@ -17,7 +19,7 @@ already on the list, so that a job's consequences are complete before those of i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,23 +27,29 @@ import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
+from ductile.core.flow.limits import OnFull
 from ductile.core.jobs.state_machine import edges
 from ductile.core.pipelines.graph import WAIT_PLUGIN
 from ductile.core.pipelines.hooks import RootEnd
-from ductile.core.pipelines.intents import Intent, JoinStep
-from ductile.core.pipelines.join import EndedJob
+from ductile.core.pipelines.intents import Intent, JoinStep, Unrouted
+from ductile.core.pipelines.join_payload import EndedJob
 from ductile.core.pipelines.lineage import SplitScope
 from ductile.core.schedules.breaker import Result
 from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.end import settle_wait
-from ductile.model import Event, Job, JobStatus, Notice, RunStatus, SubmittedBy
+from ductile.model import Cancellation, Event, Job, JobStatus, Notice, RunStatus, SubmittedBy
 from ductile.store import breakers, nodes, notices, waits
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import read, runs, scopes, spawn
+from ductile.store.engines.queries import NEVER
+from ductile.store.flow import run_limits
+from ductile.store.jobs import cancel_requests, read, runs, scopes, spawn
 from ductile.store.jobs.scopes import ScopeRow
 from ductile.store.jobs.spawn import Spawned, SpawnPoint
 from ductile.store.tx_config import TxConfig
-from ductile.store.waits import WaitRow
+from ductile.store.waits import AwaitedEvent, WaitRow
+
+MOST_JOBS = 2000
+"""How many jobs of a run are ended at once when a newer run replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,23 @@ class _SkippedInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class _TakeTurn:
+    """A held run of a pipeline with a limit, which may begin."""
+
+    run_id: str
+    must_wait: bool = False
+    """It waits if its key is full, whatever `on_full` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenKey:
+    """A run of a pipeline with a limit has ended."""
+
+    pipeline: str
+    limit_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class _ScopeCheck:
     """A scope that may have nothing left to wait for."""
 
@@ -102,7 +127,17 @@ class _AwaitedEvent:
     event: Event
 
 
-_Work = JobEnd | _OverLimit | _Superseded | _SkippedInstance | _ScopeCheck | _Spawn | _AwaitedEvent
+_Work = (
+    JobEnd
+    | _OverLimit
+    | _Superseded
+    | _SkippedInstance
+    | _TakeTurn
+    | _OpenKey
+    | _ScopeCheck
+    | _Spawn
+    | _AwaitedEvent
+)
 
 
 def close_job(tx: Tx, end: JobEnd, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
@@ -139,6 +174,13 @@ def write_intents(
     return spawned
 
 
+def post_unrouted(tx: Tx, job: Job, unrouted: Iterable[Unrouted], now: datetime) -> None:
+    """Post a notice for each event of the job that no route or step names."""
+    for item in unrouted:
+        fields = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
+        notices.post(tx, Notice("events", "event.unrouted", fields), now, job_id=job.id)
+
+
 def end_wait(
     tx: Tx, row: WaitRow, end: WaitEnd, tx_config: TxConfig, ids: Ids, now: datetime
 ) -> JobStatus | None:
@@ -147,7 +189,7 @@ def end_wait(
     None if the wait has ended before: of several ends exactly one takes effect. A wait of a
     pipeline that only other nodes know is left to them; its job is still queued.
     """
-    if _is_left_to_others(tx, row, tx_config):
+    if _is_left_to_others(tx, row.pipeline, tx_config):
         return JobStatus.QUEUED if waits.hand_over(tx, row, end) else None
     closing = _Closing(tx, tx_config, ids, now)
     work = closing.end_wait(row, end)
@@ -155,10 +197,51 @@ def end_wait(
     return next((item.status for item in work if isinstance(item, JobEnd)), None)
 
 
-def _is_left_to_others(tx: Tx, row: WaitRow, tx_config: TxConfig) -> bool:
+def continue_event(tx: Tx, event_id: str, tx_config: TxConfig, ids: Ids, now: datetime) -> bool:
+    """End further waits that a stored event matches; False if another node does that now."""
+    if not waits.lock_event(tx, event_id):
+        return False
+    item = waits.load_event(tx, event_id)
+    if item is not None:
+        closing = _Closing(tx, tx_config, ids, now)
+        closing.run(closing.continue_event(item))
+    return True
+
+
+def take_turns(
+    tx: Tx,
+    run_ids: Sequence[str],
+    tx_config: TxConfig,
+    ids: Ids,
+    now: datetime,
+    *,
+    must_wait: bool = False,
+) -> None:
+    """Let held runs of pipelines with a limit begin, if their keys are not full."""
+    work = [_TakeTurn(run_id, must_wait) for run_id in run_ids]
+    _Closing(tx, tx_config, ids, now).run(work)
+
+
+def cancel_displaced(
+    tx: Tx, run_ids: Sequence[str], tx_config: TxConfig, ids: Ids, now: datetime
+) -> None:
+    """Cancel what is left of runs for which newer runs wait."""
+    closing = _Closing(tx, tx_config, ids, now)
+    for run_id in run_ids:
+        closing.run(closing.cancel_displaced(run_id))
+
+
+def check_displaced(tx: Tx, scope_id: str, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
+    """End a job that returns to the queue, if its run is being cancelled for a newer one."""
+    run = scopes.find_run_id(tx, scope_id)
+    if run is not None:
+        cancel_displaced(tx, [run], tx_config, ids, now)
+
+
+def _is_left_to_others(tx: Tx, pipeline: str, tx_config: TxConfig) -> bool:
     """Whether this configuration does not have the pipeline, and that of another node does."""
-    is_known = row.pipeline in tx_config.router.pipelines
-    return not is_known and row.pipeline in nodes.list_pipelines_of_others(tx, "")
+    is_known = pipeline in tx_config.router.pipelines
+    return not is_known and pipeline in nodes.list_pipelines_of_others(tx, "")
 
 
 class _Closing:
@@ -183,6 +266,10 @@ class _Closing:
                 return self._supersede(job_id, newer_job_id)
             case _SkippedInstance(scope_id, existing_job_id):
                 return self._skip_instance(scope_id, existing_job_id)
+            case _TakeTurn(run_id, must_wait):
+                return self._take_turn(run_id, must_wait=must_wait)
+            case _OpenKey(pipeline, limit_key):
+                return self._open_key(pipeline, limit_key)
             case _ScopeCheck(scope_id):
                 return self._check_scope(scope_id)
             case _AwaitedEvent(event):
@@ -204,36 +291,36 @@ class _Closing:
         settled = settle_wait(job, row.open_wait, end, context, router, self._ids)
         if not waits.end_job(tx, row, settled, end):
             return []
-        context_id = job.entered_context_id
-        if settled.context is not None:
-            spawn.insert_context(
-                tx,
-                id=job.id,
-                parent_id=context_id,
-                pipeline=job.pipeline,
-                step_id=job.step_path,
-                accumulated=settled.context,
-                now=self._now,
-            )
-            context_id = job.id
-            tx.run("set_context", id=job.id, context_id=context_id)
-        for item in settled.unrouted:
-            fields = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
-            notices.post(tx, Notice("events", "event.unrouted", fields), self._now, job_id=job.id)
+        context_id = spawn.insert_own_context(tx, job, settled.context, self._now)
+        post_unrouted(tx, job, settled.unrouted, self._now)
         point = SpawnPoint(job.scope_id, context_id)
         ended = JobEnd(job, settled.status, settled.error, settled.duration)
         return [_Spawn(settled.intents, point), ended]
 
     def _match_waits(self, event: Event) -> list[_Work]:
-        """End the waits that this event matches."""
+        """End the waits that this event matches; a loop continues where there are many."""
+        work, after = self._match_batch(event)
+        if after is not None:
+            waits.store_event(self._tx, self._ids.next(), event, after, self._now)
+        return work
+
+    def continue_event(self, item: AwaitedEvent) -> list[_Work]:
+        work, after = self._match_batch(item.event, item.since, item.after)
+        waits.advance_event(self._tx, item.id, after)
+        return work
+
+    def _match_batch(
+        self, event: Event, since: str = NEVER, after: str = ""
+    ) -> tuple[list[_Work], str | None]:
+        rows, last = waits.match_event(self._tx, event, since, after)
         work: list[_Work] = []
-        for row in waits.match_event(self._tx, event):
+        for row in rows:
             end = WaitEnd(WaitStatus.MATCHED, self._now, event=event)
-            if _is_left_to_others(self._tx, row, self._tx_config):
+            if _is_left_to_others(self._tx, row.pipeline, self._tx_config):
                 waits.hand_over(self._tx, row, end)
             else:
                 work += self.end_wait(row, end)
-        return work
+        return work, last
 
     def _follow_job_end(self, end: JobEnd) -> list[_Work]:
         job = end.job
@@ -295,32 +382,88 @@ class _Closing:
         if end is None:
             return []
         scope = None if job.scope_id is None else scopes.lock_scope(self._tx, job.scope_id)
-        if scope is not None and scope.status == "open":
-            scopes.end_scope(self._tx, scope, "skipped", self._now, reason=reason)
-        return [end]
+        if scope is None or scope.status != "open":
+            return [end]
+        return [end, *self._end_scope(scope, "skipped", reason)]
 
     def _skip_instance(self, scope_id: str, existing_job_id: str) -> list[_Work]:
         scope = scopes.lock_scope(self._tx, scope_id)
         assert scope is not None, "this transaction has just written it"
-        reason = f"deduplicated: job {existing_job_id} replaces it"
-        scopes.end_scope(self._tx, scope, "skipped", self._now, reason=reason)
+        return self._end_scope(scope, "skipped", f"deduplicated: job {existing_job_id} replaces it")
+
+    def _end_scope(self, scope: ScopeRow, status: str, reason: str | None = None) -> list[_Work]:
+        scopes.end_scope(self._tx, scope, status, self._now, reason=reason)
+        return [] if scope.limit_key is None else [_OpenKey(scope.pipeline, scope.limit_key)]
+
+    def _take_turn(self, run_id: str, *, must_wait: bool) -> list[_Work]:
+        found = self._tx.one("limited_run", id=run_id)
+        limit = None if found is None else self._tx_config.run_limits.get(found[1])
+        turn = run_limits.take_turn(self._tx, run_id, limit, self._now, must_wait=must_wait)
+        work: list[_Work] = []
+        for skipped_id, reason in turn.skipped:
+            work += self._skip_run(skipped_id, reason)
+        for displaced_id in turn.displaced:
+            work += self.cancel_displaced(displaced_id)
+        return work
+
+    def _open_key(self, pipeline: str, limit_key: str) -> list[_Work]:
+        limit = self._tx_config.run_limits.get(pipeline)
+        if limit is not None or not _is_left_to_others(self._tx, pipeline, self._tx_config):
+            run_limits.open_key(self._tx, pipeline, limit_key, limit)
         return []
+
+    def _skip_run(self, run_id: str, reason: str) -> list[_Work]:
+        """End a run that never began, without the handlers of a run that has ended."""
+        scope = scopes.lock_scope(self._tx, run_id)
+        if scope is None or scope.status != "open":
+            return []
+        found = runs.list_job_ids(self._tx, run_id, (JobStatus.QUEUED,), MOST_JOBS)
+        self._tx.run("end_scopes_of_run", id=run_id, reason=reason, now=to_text(self._now))
+        work = self._end_scope(scope, "skipped", reason)
+        return [*self._end_jobs(found, JobStatus.SKIPPED, reason), *work]
+
+    def cancel_displaced(self, run_id: str) -> list[_Work]:
+        """End the queued jobs of a run for which a newer run waits, and cancel the running ones."""
+        newer = run_limits.find_displaced(self._tx, run_id)
+        if newer is None:
+            return []
+        for job_id in runs.list_job_ids(self._tx, run_id, (JobStatus.RUNNING,), MOST_JOBS):
+            job = read.load_job(self._tx, job_id)
+            if job is not None and self._tx.run("displace_job", id=job.id, attempt=job.attempt):
+                why = Cancellation.RUN_DISPLACED
+                cancel_requests.request_cancel(self._tx, job, why, self._now)
+        queued = runs.list_job_ids(self._tx, run_id, (JobStatus.QUEUED,), MOST_JOBS)
+        return list(self._end_jobs(queued, JobStatus.DEAD, run_limits.describe_newer(newer)))
+
+    def _end_jobs(self, job_ids: Sequence[str], status: JobStatus, reason: str) -> Iterator[JobEnd]:
+        for job in filter(None, (read.load_job(self._tx, job_id) for job_id in job_ids)):
+            end = _end_queued_row(self._tx, job, status, reason, self._now)
+            if end is not None:
+                yield end
 
     def _check_scope(self, scope_id: str) -> list[_Work]:
         """End the scope if nothing in it can continue; the scope around it is next."""
         scope = scopes.lock_scope(self._tx, scope_id)
-        if scope is None or scope.status != "open" or scopes.is_busy(self._tx, scope_id):
+        if scope is None or scope.status != "open":
             return []
+        if scopes.is_busy(self._tx, scope_id):
+            # A step of a run that is being cancelled may have led to others.
+            limit = self._tx_config.run_limits.get(scope.pipeline)
+            if limit is None or limit.on_full is not OnFull.CANCEL:
+                return []
+            return self.cancel_displaced(scopes.find_run_id(self._tx, scope_id) or scope_id)
         work: list[_Work] = []
         failure = self._tx.one("scope_failure", id=scope_id)
         if failure is not None and not (scope.split and scope.join_always):
             reason = scopes.describe_failure(*failure[:5])
-            scopes.end_scope(self._tx, scope, "failed", self._now, reason=reason)
+            if scope.displaced_by is not None:
+                reason = run_limits.describe_newer(scope.displaced_by)
+            work += self._end_scope(scope, "failed", reason)
             work += self._start_handlers(scope, RunStatus.FAILED, reason)
         elif scope.split:
             work += self._join(scope)
         else:
-            scopes.end_scope(self._tx, scope, "ended", self._now)
+            work += self._end_scope(scope, "ended")
             if scope.schedule_id is not None:
                 key = {"pipeline": scope.pipeline, "schedule_id": scope.schedule_id}
                 self._tx.run("run_succeeded", now=to_text(self._now), **key)
@@ -366,6 +509,7 @@ def _work_after(spawned: Spawned) -> list[_Work]:
         *(_OverLimit(job_id, reason) for job_id, reason in spawned.over_limit),
         *(_Superseded(job_id, newer) for job_id, newer in spawned.superseded),
         *(_SkippedInstance(scope_id, job_id) for scope_id, job_id in spawned.skipped),
+        *map(_TakeTurn, spawned.held),
         *(_ScopeCheck(scope_id) for scope_id in reversed(spawned.scope_ids)),
     ]
 

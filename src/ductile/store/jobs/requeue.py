@@ -18,10 +18,10 @@ from ductile.store.jobs import read, scopes
 UNSTARTED = "claimed, but never started"
 
 
-def list_queued_groups(tx: Tx) -> list[dict[str, Any]]:
+def list_queued_groups(tx: Tx, limit: int) -> list[dict[str, Any]]:
     """The queued jobs by plugin, command, step and the configuration that they were created under:
-    how many there are, the id of one, and whether they are waiting steps. At most 1000 groups."""
-    rows = tx.dicts("queued_groups")
+    how many there are, the id of one, and whether they are waiting steps."""
+    rows = tx.dicts("queued_groups", limit=limit)
     return [{**row, "is_waiting": bool(row["is_waiting"])} for row in rows]
 
 

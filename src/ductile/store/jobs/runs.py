@@ -76,6 +76,13 @@ def list_runs(
     return tx.dicts("runs", **page)
 
 
+def find_last_runs(tx: Tx, pipelines: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The newest run by pipeline; one that never ran has none."""
+    return {
+        row["pipeline"]: row for row in tx.dicts("last_runs_of_pipelines", ids=_array(pipelines))
+    }
+
+
 def find_run(tx: Tx, run_id: str) -> dict[str, Any] | None:
     rows = tx.dicts("run", id=run_id)
     return rows[0] if rows else None
@@ -109,6 +116,11 @@ def find_key_jobs(tx: Tx, run_ids: Sequence[str]) -> dict[str, KeyJobs]:
     """By run; a run that was deduplicated has no job."""
     rows = tx.all("key_jobs_of_runs", ids=_array(run_ids)) if run_ids else []
     return {row[0]: KeyJobs(*row[1:]) for row in rows}
+
+
+def list_waiting_jobs(tx: Tx, run_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Each waiting step of these runs, the oldest first: the run and the job."""
+    return tx.all("waiting_jobs_of_runs", ids=_array(run_ids)) if run_ids else []
 
 
 def list_steps(

@@ -34,6 +34,10 @@ class ScopeRow(NamedTuple):
     join_command: str | None
     schedule_id: str | None = None
     """The entry of the pipeline that started this run."""
+    limit_key: str | None = None
+    """Of a run of a pipeline with a limit; NULL in other scopes."""
+    displaced_by: str | None = None
+    """The newer run of its key for which this run is being cancelled."""
 
 
 def lock_scope(tx: Tx, scope_id: str) -> ScopeRow | None:
@@ -63,6 +67,11 @@ def describe_failure(
     return f"step {step} ended as {status} (job {job_id}){': ' if cause else ''}{cause}"
 
 
+def read_cause(reason: str) -> str:
+    """The error of the job in a text of `describe_failure`; empty without one."""
+    return reason.partition("): ")[2] if reason.startswith("step ") else ""
+
+
 def end_scope(
     tx: Tx, scope: ScopeRow, status: str, now: datetime, *, reason: str | None = None
 ) -> None:
@@ -77,6 +86,12 @@ def end_scope(
         "reason": reason,
     }
     notices.post(tx, Notice("pipelines", f"pipeline.{status}", fields), now, job_id=scope.id)
+
+
+def find_run_id(tx: Tx, scope_id: str) -> str | None:
+    """The run that a scope belongs to."""
+    row = tx.one("instance_of_scope", id=scope_id)
+    return None if row is None else str(row[0])
 
 
 def reopen_scopes(tx: Tx, scope_id: str | None) -> None:

@@ -116,26 +116,11 @@ def _begin_wait(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -
 def _write_consequences(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> None:
     """Write the step's own context, the jobs that its events start, and what its end causes."""
     job, status = settlement.job, settlement.status
-    context_id = job.entered_context_id
-    if settlement.context is not None:
-        spawn.insert_context(
-            tx,
-            id=job.id,
-            parent_id=context_id,
-            pipeline=job.pipeline,
-            step_id=job.step_path,
-            accumulated=settlement.context,
-            now=settlement.at,
-        )
-        context_id = job.id
-        tx.run("set_context", id=job.id, context_id=context_id)
+    context_id = spawn.insert_own_context(tx, job, settlement.context, settlement.at)
     if settlement.intents:
         point = SpawnPoint(job.scope_id, context_id)
         close.write_intents(tx, settlement.intents, point, tx_config, ids, settlement.at)
-    for item in settlement.unrouted:
-        fields = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
-        notice = Notice("events", "event.unrouted", fields)
-        notices.post(tx, notice, settlement.at, job_id=job.id)
+    close.post_unrouted(tx, job, settlement.unrouted, settlement.at)
     if status in ENDED:
         end = JobEnd(
             job,
@@ -146,9 +131,11 @@ def _write_consequences(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids
             timed_out=settlement.path[0] is JobStatus.TIMED_OUT,
         )
         close.close_job(tx, end, tx_config, ids, settlement.at)
+    elif job.scope_id is not None and job.pipeline in tx_config.run_limits:
+        close.check_displaced(tx, job.scope_id, tx_config, ids, settlement.at)
 
 
-def _attempt_status(settlement: Settlement) -> JobStatus:
+def attempt_status(settlement: Settlement) -> JobStatus:
     """The attempt's own status; for the last attempt it is the job's."""
     path = settlement.path
     is_retried = path[-1] is JobStatus.QUEUED and len(path) > 1
@@ -188,7 +175,7 @@ def _log_attempt(tx: Tx, settlement: Settlement, now: str) -> None:
         job_id=job.id,
         plugin=job.plugin,
         command=job.command,
-        status=_attempt_status(settlement).value,
+        status=attempt_status(settlement).value,
         result=settlement.result,
         attempt=job.attempt,
         submitted_by=job.submitted_by,

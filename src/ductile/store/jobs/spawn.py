@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import orjson
 
@@ -20,10 +20,10 @@ from ductile.core.pipelines.intents import (
     StartPipeline,
 )
 from ductile.core.pipelines.step_io import payload_column
-from ductile.model import CORE_PREFIX, Event, Json, NewJob, Notice
+from ductile.model import CORE_PREFIX, Event, Job, Json, NewJob, Notice
 from ductile.store import notices
 from ductile.store.engines.api import Tx
-from ductile.store.flow import debounce
+from ductile.store.flow import debounce, run_limits
 from ductile.store.jobs import enqueue, traces
 from ductile.store.outbox import relays
 from ductile.store.tx_config import TxConfig
@@ -52,6 +52,8 @@ class Spawned:
     """Instances all of whose first jobs were deduplicated: (scope, an existing job)."""
     existing: list[str] = field(default_factory=list)
     """Jobs that replace others by their dedupe key."""
+    held: list[str] = field(default_factory=list)
+    """Runs of pipelines with a limit, which have to take their turn."""
     superseded: list[tuple[str, str]] = field(default_factory=list)
     """Queued jobs that a newer event of their series replaces: (job, newer job)."""
     awaited: list[Event] = field(default_factory=list)
@@ -106,6 +108,7 @@ class _IntentWriter:
                 now=self._now,
             )
         self._insert_scope(scope_id, SpawnPoint(None, context_id), intent.pipeline)
+        self._hold_run(scope_id, intent)
         trace = self._trace_run(scope_id, intent, trace)
         known = len(spawned.existing)
         # Before any of them is written, so that an instance's own jobs do not replace each other.
@@ -113,6 +116,20 @@ class _IntentWriter:
         if intent.children and not children:
             spawned.skipped.append((scope_id, spawned.existing[known]))
         self._write_children(children, SpawnPoint(scope_id, context_id, trace=trace))
+
+    def _hold_run(self, scope_id: str, intent: StartPipeline) -> None:
+        """Let a run of a pipeline with a limit wait for its turn."""
+        limit = self._tx_config.run_limits.get(intent.pipeline)
+        first = _first_job(intent.children) if limit is not None else None
+        if limit is None or first is None:
+            return
+        key = "" if limit.key is None else limit.key.render(first.event.payload)
+        if first.series is not None:
+            run_limits.hold_run(self._tx, scope_id, key, None)
+            return
+        priority = max(first.priority, self._tx_config.priority(first.plugin, intent.pipeline))
+        run_limits.hold_run(self._tx, scope_id, key, self._now - timedelta(seconds=priority))
+        self.spawned.held.append(scope_id)
 
     def _trace_run(
         self, scope_id: str, intent: StartPipeline, trace: TraceContext | None
@@ -147,6 +164,8 @@ class _IntentWriter:
 
     def _has_duplicate(self, intent: SpawnJob) -> bool:
         """Whether an existing job replaces this one by its dedupe key; recorded if so."""
+        if intent.dedupe_key is None:
+            return False
         new, step = _dedupe_target(intent)
         ttl = self._tx_config.dedupe_ttl
         existing = enqueue.drop_duplicate(self._tx, new, self._now, ttl, step)
@@ -290,7 +309,7 @@ def _dedupe_target(intent: SpawnJob) -> tuple[NewJob, tuple[str, str] | None]:
         dedupe_key=intent.dedupe_key,
         dedupe_ttl=intent.dedupe_ttl,
     )
-    # All switches share one plugin name; only their step tells them apart.
+    # All switches share one plugin name; only their steps differ.
     own = intent.plugin.startswith(CORE_PREFIX)
     return new, (intent.pipeline, intent.step_path) if own else None
 
@@ -312,6 +331,23 @@ def insert_entry_context(
         now=now,
     )
     return SpawnPoint(context_id=context_id)
+
+
+def insert_own_context(tx: Tx, job: Job, accumulated: str | None, now: datetime) -> str | None:
+    """The id of the context of what the job starts: its own, if its step has one."""
+    if accumulated is None:
+        return job.entered_context_id
+    insert_context(
+        tx,
+        id=job.id,
+        parent_id=job.entered_context_id,
+        pipeline=job.pipeline,
+        step_id=job.step_path,
+        accumulated=accumulated,
+        now=now,
+    )
+    tx.run("set_context", id=job.id, context_id=job.id)
+    return job.id
 
 
 def insert_context(

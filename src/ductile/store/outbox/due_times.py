@@ -66,6 +66,8 @@ DELAYED = (
     Delayed("deliveries", "later_deliveries", "move_delivery", 0),
     Delayed("relays", "later_relays", "move_relay", ""),
     Delayed("waits", "later_waits", "move_wait", ""),
+    Delayed("closed limit keys", "later_closed_keys", "move_closed_key", "/"),
+    Delayed("rates", "later_rates", "move_rate", "/"),
 )
 
 

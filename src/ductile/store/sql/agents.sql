@@ -1,7 +1,7 @@
 -- name: record_heartbeats
 -- A batch of heartbeats, one per agent; capabilities are kept.
 INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
-SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:beats) WHERE TRUE
+SELECT value ->> 0, value ->> 1, value ->> 2, :now FROM json_each(:heartbeats) WHERE TRUE
 ON CONFLICT (agent_id) DO UPDATE
 SET cluster_id = excluded.cluster_id, last_seen_at = excluded.last_seen_at,
     received_at = excluded.received_at;
@@ -9,7 +9,7 @@ SET cluster_id = excluded.cluster_id, last_seen_at = excluded.last_seen_at,
 -- name: record_heartbeats [postgres]
 INSERT INTO gateway_heartbeats (agent_id, cluster_id, last_seen_at, received_at)
 SELECT value ->> 0, value ->> 1, value ->> 2, :now
-FROM jsonb_array_elements(CAST(:beats AS jsonb)) AS beat(value)
+FROM jsonb_array_elements(CAST(:heartbeats AS jsonb)) AS heartbeat(value)
 ON CONFLICT (agent_id) DO UPDATE
 SET cluster_id = excluded.cluster_id, last_seen_at = excluded.last_seen_at,
     received_at = excluded.received_at;
@@ -30,6 +30,10 @@ WHERE agent_id = :agent_id AND capabilities IS DISTINCT FROM CAST(:capabilities 
 -- name: alive_agents
 SELECT agent_id, cluster_id, received_at FROM gateway_heartbeats
 WHERE received_at BETWEEN :oldest AND :newest ORDER BY received_at DESC LIMIT :limit;
+
+-- name: newest_contact
+-- A scan while the dashboard is open and other nodes exist, for all subscribers: see `overdue_agents`.
+SELECT max(received_at) FROM gateway_heartbeats;
 
 -- name: overdue_agents
 -- Agents that count as alive without a recent contact; also those whose last contact is in the

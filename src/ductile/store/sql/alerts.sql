@@ -77,8 +77,9 @@ LEFT JOIN scopes s ON s.id = n.run_id
 WHERE n.rule = :rule ORDER BY n.created_at DESC, n.number DESC LIMIT :limit;
 
 -- name: undelivered_notifications
--- Messages whose job or run has failed, unless a later one of the same target has arrived. The
--- newest that arrived is found once per target, not per message.
+-- Messages whose job or run has failed or was skipped by a limit, or whose job has waited in the
+-- queue since `late`, unless a later one of the same target has arrived. The newest that arrived is
+-- found once per target, not per message.
 WITH arrived(target, last_at) AS (
   SELECT a.target, max(a.created_at) FROM alert_notifications a
   LEFT JOIN job_queue k ON k.id = a.job_id LEFT JOIN scopes r ON r.id = a.run_id
@@ -87,11 +88,15 @@ WITH arrived(target, last_at) AS (
   GROUP BY a.target
 )
 SELECT n.rule, n.alert_group, n.target, n.job_id, n.run_id, n.created_at,
-       coalesce(j.last_error, s.reason) AS error
+       coalesce(j.last_error, s.reason,
+                CASE WHEN j.status = 'queued' THEN 'its job has not started' END) AS error
 FROM alert_notifications n LEFT JOIN job_queue j ON j.id = n.job_id
 LEFT JOIN scopes s ON s.id = n.run_id LEFT JOIN arrived ON arrived.target = n.target
 WHERE n.created_at >= :since
-  AND (s.status = 'failed' OR (n.run_id IS NULL AND j.status IN ('dead', 'failed')))
+  AND (s.status IN ('failed', 'skipped')
+       OR (n.run_id IS NULL AND j.status IN ('dead', 'failed', 'skipped'))
+       OR (j.status = 'queued' AND n.created_at < :late
+           AND (j.next_retry_at IS NULL OR j.next_retry_at < @never@)))
   AND (arrived.last_at IS NULL OR arrived.last_at <= n.created_at)
 ORDER BY n.created_at DESC LIMIT :limit;
 
@@ -127,6 +132,17 @@ LIMIT 1;
 
 -- name: is_alert_run
 SELECT 1 FROM alert_notifications WHERE run_id = :id;
+
+-- name: run_of_job
+-- The run of a job and its status, unless a split around the job continues without it.
+WITH RECURSIVE around(parent_id, pipeline, status, join_always) AS (
+  SELECT s.parent_id, s.pipeline, s.status, s.join_always
+  FROM job_queue j JOIN scopes s ON s.id = j.scope_id WHERE j.id = :id
+  UNION ALL
+  SELECT s.parent_id, s.pipeline, s.status, around.join_always + s.join_always
+  FROM scopes s JOIN around ON s.id = around.parent_id
+)
+SELECT pipeline, status FROM around WHERE parent_id IS NULL AND join_always = 0;
 
 -- name: a_job_of_scope
 SELECT id FROM job_queue WHERE scope_id = :id LIMIT 1;
@@ -219,7 +235,7 @@ WITH RECURSIVE ready(plugin) AS (
             AND plugin > ready.plugin)
   FROM ready WHERE ready.plugin IS NOT NULL
 )
-SELECT ready.plugin, j.id, j.created_at, NULL AS pipeline FROM ready JOIN job_queue j ON j.seq = (
+SELECT ready.plugin, j.id, j.created_at, j.pipeline FROM ready JOIN job_queue j ON j.seq = (
   SELECT min(seq) FROM job_queue
   WHERE plugin = ready.plugin AND status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
     AND attempt = 1)

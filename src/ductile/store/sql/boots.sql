@@ -34,4 +34,4 @@ SELECT id, config_hash, created_at, adopted_at FROM config_snapshots
 ORDER BY adopted_at DESC, id DESC LIMIT :limit;
 
 -- name: snapshot
-SELECT id, config, secret_fingerprints FROM config_snapshots WHERE id = :id;
+SELECT id, config, secret_fingerprints, config_hash FROM config_snapshots WHERE id = :id;

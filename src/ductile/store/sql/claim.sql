@@ -1,18 +1,25 @@
 -- name: ready_heads
 -- Each plugin with a ready job: the number of its running jobs, the position of its oldest ready
 -- job, and whether that has a dedupe key; also whether anything at all is paused or closed, and
--- whether a node with another configuration is registered. A
--- plugin with jobs set aside has a further row, without a position. A loose index scan, whose cost
--- grows with the number of plugins, not of jobs. Not a join, for which PostgreSQL reads all of
--- job_queue as long as it has no statistics.
-WITH RECURSIVE ready(plugin) AS (
-  SELECT (SELECT min(plugin) FROM job_queue
-          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0)
-  UNION ALL
-  SELECT (SELECT min(plugin) FROM job_queue
+-- the first and last configuration hash of the registered nodes. A plugin with jobs set aside has a
+-- further row, without a position. A loose index scan, whose cost grows with the number of plugins,
+-- not of jobs: it finds the first jobs themselves, because PostgreSQL reads the entries of jobs that
+-- have left the index, until a VACUUM, each time that it looks for the first one. Not a join, for
+-- which PostgreSQL reads all of job_queue as long as it has no statistics. Without parameters, so
+-- that PostgreSQL plans it once per connection: its plan costs more than its execution.
+WITH RECURSIVE ready(seq) AS (
+  SELECT (SELECT seq FROM job_queue
           WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
-            AND plugin > ready.plugin)
-  FROM ready WHERE ready.plugin IS NOT NULL
+          ORDER BY plugin, seq LIMIT 1)
+  UNION ALL
+  SELECT (SELECT seq FROM job_queue
+          WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside = 0
+            AND plugin > (SELECT plugin FROM job_queue found WHERE found.seq = ready.seq)
+          ORDER BY plugin, seq LIMIT 1)
+  FROM ready WHERE ready.seq IS NOT NULL
+), heads(seq, plugin) AS MATERIALIZED (
+  SELECT ready.seq, (SELECT plugin FROM job_queue head WHERE head.seq = ready.seq)
+  FROM ready WHERE ready.seq IS NOT NULL
 ), set_aside(plugin) AS (
   SELECT (SELECT min(plugin) FROM job_queue
           WHERE status = 'queued' AND next_retry_at IS NULL AND set_aside <> 0)
@@ -22,21 +29,15 @@ WITH RECURSIVE ready(plugin) AS (
             AND plugin > set_aside.plugin)
   FROM set_aside WHERE set_aside.plugin IS NOT NULL
 )
-SELECT ready.plugin,
+SELECT heads.plugin,
        (SELECT count(*) FROM job_queue running
-        WHERE running.status = 'running' AND running.plugin = ready.plugin),
-       (SELECT head.seq FROM job_queue head
-        WHERE head.plugin = ready.plugin AND head.status = 'queued'
-          AND head.next_retry_at IS NULL AND head.set_aside = 0
-        ORDER BY head.seq LIMIT 1),
-       (SELECT head.dedupe_key IS NOT NULL FROM job_queue head
-        WHERE head.plugin = ready.plugin AND head.status = 'queued'
-          AND head.next_retry_at IS NULL AND head.set_aside = 0
-        ORDER BY head.seq LIMIT 1),
+        WHERE running.status = 'running' AND running.plugin = heads.plugin),
+       heads.seq,
+       (SELECT head.dedupe_key IS NOT NULL FROM job_queue head WHERE head.seq = heads.seq),
        EXISTS (SELECT 1 FROM pauses),
        EXISTS (SELECT 1 FROM closed_keys),
-       @has_other_configurations@
-FROM ready WHERE ready.plugin IS NOT NULL
+       @config_hashes@
+FROM heads
 UNION ALL
 SELECT set_aside.plugin,
        (SELECT count(*) FROM job_queue running
@@ -44,7 +45,7 @@ SELECT set_aside.plugin,
        NULL, NULL,
        EXISTS (SELECT 1 FROM pauses),
        EXISTS (SELECT 1 FROM closed_keys),
-       @has_other_configurations@
+       @config_hashes@
 FROM set_aside WHERE set_aside.plugin IS NOT NULL;
 
 -- name: running_of_plugin
@@ -63,6 +64,7 @@ ORDER BY j.seq LIMIT 1 @skip_locked@;
 -- As `first_ready`: the oldest jobs of a plugin with limits, and their limit keys.
 SELECT j.seq, j.id, j.limit_key, j.command, j.seq FROM job_queue j
 WHERE j.plugin = :plugin AND j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside = 0
+  AND j.seq >= :first
 @may_run@
 ORDER BY j.seq LIMIT :limit;
 
@@ -147,14 +149,17 @@ RETURNING @job@,
 -- name: promote_due_retries
 -- Make due jobs ready, in small batches that keep the writer free. No delay reaches beyond the
 -- horizon, so a later time comes from a clock that has been set back since. Times in other
--- formats do not sort by time, and have to be normalized first.
+-- formats do not sort by time, and have to be normalized first. A debounced run of a pipeline with
+-- a limit takes its turn instead.
 UPDATE job_queue SET next_retry_at = NULL, set_aside = @in_order@
-WHERE id IN (SELECT id FROM job_queue
-             WHERE status = 'queued' AND next_retry_at IS NOT NULL
-               AND (next_retry_at <= :now
-                    OR (next_retry_at > :horizon AND next_retry_at < @never@))
-               AND NOT (next_retry_at @not_our_time@)
-             ORDER BY next_retry_at LIMIT :limit @skip_locked@);
+WHERE id IN (SELECT due.id FROM job_queue due
+             WHERE due.status = 'queued' AND due.next_retry_at IS NOT NULL
+               AND (due.next_retry_at <= :now
+                    OR (due.next_retry_at > :horizon AND due.next_retry_at < @never@))
+               AND NOT (due.next_retry_at @not_our_time@)
+               AND NOT EXISTS (SELECT 1 FROM scopes s
+                               WHERE s.id = due.scope_id AND s.held_since = @never@)
+             ORDER BY due.next_retry_at LIMIT :limit @skip_locked@);
 
 -- name: next_retry
 -- One query per end of the index: for both in one query SQLite scans all of it.

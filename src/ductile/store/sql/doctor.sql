@@ -59,27 +59,22 @@ ORDER BY xact_start LIMIT 10;
 
 -- name: stream_holders
 -- Sessions whose open transaction holds back the notices of later transactions.
-SELECT 0 AS pid, '' AS who, '' AS place, 0.0 AS seconds WHERE FALSE AND :seconds > 0;
+SELECT 0 AS pid, '' AS who, '' AS place, 0.0 AS seconds WHERE FALSE;
 
 -- name: stream_holders [postgres]
--- In any database of the server, because transaction ids are shared.
+-- In any database of the server, because transaction ids are shared. The server shows the start of
+-- another user's transaction only to members of pg_read_all_stats. Without it, the age is that of the
+-- first notice that waits.
 SELECT pid, coalesce(nullif(application_name, ''), usename, '?') AS who,
        coalesce(datname, '?') AS place,
-       CAST(extract(epoch FROM clock_timestamp() - xact_start) AS double precision) AS seconds
+       CAST(greatest(0, coalesce(
+         extract(epoch FROM clock_timestamp() - xact_start),
+         (SELECT extract(epoch FROM clock_timestamp() - CAST(created_at AS timestamptz))
+          FROM notices
+          WHERE xact >= CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)
+                        - age(backend_xid)
+          ORDER BY xact, id LIMIT 1)
+       )) AS double precision) AS seconds
 FROM pg_stat_activity
 WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
-  AND extract(epoch FROM clock_timestamp() - xact_start) > :seconds
-ORDER BY xact_start LIMIT 10;
-
--- name: contents
--- Row counts of a ledger, also of the Go program; jobs are counted up to a limit.
-SELECT (SELECT count(*) FROM (SELECT 1 FROM job_queue LIMIT :most) AS jobs),
-       (SELECT count(*) FROM plugin_state WHERE state <> '{}');
-
--- name: beginnings
--- The oldest remaining rows of a ledger, and the number of its first job.
-SELECT (SELECT min(started_at) FROM boots), (SELECT min(first_seen) FROM schedule_entries),
-       (SELECT min(seq) FROM job_queue);
-
--- name: newest_boots
-SELECT id FROM boots ORDER BY id DESC LIMIT :limit;
+ORDER BY seconds DESC LIMIT 10;

@@ -34,3 +34,30 @@ ORDER BY id LIMIT :limit;
 
 -- name: move_relay
 UPDATE relay_deliveries SET next_retry_at = :then WHERE id = :id AND next_retry_at = :before;
+
+-- name: later_closed_keys
+-- A plugin's name has no slash. By the primary key: there can be many keys.
+SELECT plugin || '/' || limit_key, until FROM closed_keys
+WHERE until > :now
+  AND (plugin, limit_key) > (substr(CAST(:after AS TEXT), 1, @place@(CAST(:after AS TEXT), '/') - 1),
+    substr(CAST(:after AS TEXT), @place@(CAST(:after AS TEXT), '/') + 1))
+ORDER BY plugin, limit_key LIMIT :limit;
+
+-- name: move_closed_key
+UPDATE closed_keys SET until = :then
+WHERE plugin = substr(CAST(:id AS TEXT), 1, @place@(CAST(:id AS TEXT), '/') - 1)
+  AND limit_key = substr(CAST(:id AS TEXT), @place@(CAST(:id AS TEXT), '/') + 1)
+  AND until = :before;
+
+-- name: later_rates
+SELECT plugin || '/' || rate_key, used_until FROM rates
+WHERE used_until > :now
+  AND (plugin, rate_key) > (substr(CAST(:after AS TEXT), 1, @place@(CAST(:after AS TEXT), '/') - 1),
+    substr(CAST(:after AS TEXT), @place@(CAST(:after AS TEXT), '/') + 1))
+ORDER BY plugin, rate_key LIMIT :limit;
+
+-- name: move_rate
+UPDATE rates SET used_until = :then
+WHERE plugin = substr(CAST(:id AS TEXT), 1, @place@(CAST(:id AS TEXT), '/') - 1)
+  AND rate_key = substr(CAST(:id AS TEXT), @place@(CAST(:id AS TEXT), '/') + 1)
+  AND used_until = :before;

@@ -24,16 +24,22 @@ WHERE @job_page@;
 
 -- name: jobs_of_kinds
 -- A kind of jobs is a plugin, a command and a producer. Each is found with one index probe, as the
--- number of one of its jobs; of those that match the newest jobs are read, and merged.
+-- number of one of its jobs; of those that match the newest jobs are read, and merged. The next kind
+-- is looked for column by column: SQLite would use the first alone of three that are compared at once.
 WITH RECURSIVE kinds(seq) AS (
   SELECT (SELECT seq FROM job_queue @by_index@ job_queue_kind
           WHERE plugin >= coalesce(CAST(:plugin AS TEXT), '')
           ORDER BY plugin, command, submitted_by LIMIT 1)
   UNION ALL
-  SELECT (SELECT next.seq FROM job_queue next
-          WHERE (next.plugin, next.command, next.submitted_by)
-                > (last.plugin, last.command, last.submitted_by)
-          ORDER BY next.plugin, next.command, next.submitted_by LIMIT 1)
+  SELECT coalesce(
+    (SELECT seq FROM job_queue @by_index@ job_queue_kind
+     WHERE plugin = last.plugin AND command = last.command AND submitted_by > last.submitted_by
+     ORDER BY plugin, command, submitted_by LIMIT 1),
+    (SELECT seq FROM job_queue @by_index@ job_queue_kind
+     WHERE plugin = last.plugin AND command > last.command
+     ORDER BY plugin, command, submitted_by LIMIT 1),
+    (SELECT seq FROM job_queue @by_index@ job_queue_kind
+     WHERE plugin > last.plugin ORDER BY plugin, command, submitted_by LIMIT 1))
   FROM kinds JOIN job_queue last ON last.seq = kinds.seq
   WHERE CAST(:plugin AS TEXT) IS NULL OR last.plugin = :plugin
 )
@@ -52,11 +58,18 @@ WITH RECURSIVE kinds(seq) AS (
           WHERE pipeline <> '' AND pipeline = :pipeline
           ORDER BY plugin, command, submitted_by LIMIT 1)
   UNION ALL
-  SELECT (SELECT next.seq FROM job_queue next
-          WHERE next.pipeline <> '' AND next.pipeline = :pipeline
-            AND (next.plugin, next.command, next.submitted_by)
-                > (last.plugin, last.command, last.submitted_by)
-          ORDER BY next.plugin, next.command, next.submitted_by LIMIT 1)
+  SELECT coalesce(
+    (SELECT seq FROM job_queue @by_index@ job_queue_pipeline_kind
+     WHERE pipeline <> '' AND pipeline = :pipeline
+       AND plugin = last.plugin AND command = last.command AND submitted_by > last.submitted_by
+     ORDER BY plugin, command, submitted_by LIMIT 1),
+    (SELECT seq FROM job_queue @by_index@ job_queue_pipeline_kind
+     WHERE pipeline <> '' AND pipeline = :pipeline
+       AND plugin = last.plugin AND command > last.command
+     ORDER BY plugin, command, submitted_by LIMIT 1),
+    (SELECT seq FROM job_queue @by_index@ job_queue_pipeline_kind
+     WHERE pipeline <> '' AND pipeline = :pipeline AND plugin > last.plugin
+     ORDER BY plugin, command, submitted_by LIMIT 1))
   FROM kinds JOIN job_queue last ON last.seq = kinds.seq
 )
 @job_summaries@ WHERE seq IN (

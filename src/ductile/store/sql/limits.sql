@@ -1,3 +1,8 @@
+-- name: running_with_limit_keys
+-- The running jobs of a plugin, the oldest first.
+SELECT limit_key, started_at, command, id FROM job_queue
+WHERE status = 'running' AND plugin = :plugin ORDER BY started_at LIMIT :limit;
+
 -- name: set_limit_key
 UPDATE job_queue SET limit_key = :limit_key WHERE id = :id;
 

@@ -16,7 +16,7 @@ SET boot = excluded.boot, version = excluded.version, config_hash = excluded.con
 UPDATE boots SET node = :name WHERE id = :boot;
 
 -- name: delete_unseen_nodes
--- Nodes that have been away for longer than anybody waits for them.
+-- Nodes that have been away for so long that no job waits for them.
 DELETE FROM nodes WHERE seen_at < @a_week_ago@;
 
 -- name: delete_other_nodes

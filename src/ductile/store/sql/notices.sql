@@ -2,6 +2,9 @@
 INSERT INTO notices (topic, type, job_id, plugin, payload, created_at)
 VALUES (:topic, :type, :job_id, :plugin, :payload, :now) @returning_id@;
 
+-- name: newest_notice
+SELECT created_at FROM notices ORDER BY id DESC LIMIT 1;
+
 -- name: notice
 SELECT 1 FROM notices WHERE id = :id;
 

@@ -18,6 +18,16 @@ SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, reason = exc
 DELETE FROM pauses WHERE kind = :kind AND name = :name
   AND (CAST(:ended_by AS TEXT) IS NULL OR until <= :ended_by);
 
+-- name: store_pause_end
+INSERT INTO ended_pauses (kind, name, ended_at) VALUES (:kind, :name, :at)
+ON CONFLICT (kind, name) DO UPDATE SET ended_at = excluded.ended_at;
+
+-- name: pause_ends
+-- Also of pauses whose end has come and that are about to be removed.
+SELECT kind, name, ended_at FROM ended_pauses
+UNION ALL
+SELECT kind, name, until FROM pauses WHERE until <= :now;
+
 -- name: first_queued_pipelines
 -- The pipelines of a plugin's oldest ready jobs.
 SELECT id, pipeline FROM job_queue

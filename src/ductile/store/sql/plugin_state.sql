@@ -1,6 +1,9 @@
 -- name: state_of
 SELECT state FROM plugin_state WHERE plugin_name = :plugin;
 
+-- name: state_with_time
+SELECT state, updated_at FROM plugin_state WHERE plugin_name = :plugin;
+
 -- name: plugin_states
 -- Every state that is not empty; of one with more bytes than `most` only the size.
 SELECT plugin_name, octet_length(state), CASE WHEN octet_length(state) <= :most THEN state END,

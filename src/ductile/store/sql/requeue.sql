@@ -1,6 +1,6 @@
 -- name: orphans
 -- Running jobs of a boot that has ended, oldest first.
-SELECT @job@ FROM job_queue
+SELECT @job@ FROM job_queue @by_index@ job_queue_running
 WHERE status = 'running' AND (owner = :owner OR (owner IS NULL AND CAST(:owner AS TEXT) IS NULL))
 ORDER BY seq LIMIT :limit;
 
@@ -18,24 +18,29 @@ WHERE job_id = :id AND attempt = :attempt AND to_status = 'queued' AND reason = 
 LIMIT 1;
 
 -- name: queued_plugins
-SELECT DISTINCT plugin FROM job_queue WHERE status = 'queued';
+SELECT DISTINCT plugin FROM job_queue @by_index@ job_queue_pending
+WHERE status IN ('queued', 'running') AND status = 'queued';
 
 -- name: queued_groups
 -- The queued jobs by all that a configuration decides about them, with the id of one of each.
 SELECT plugin, command, pipeline, step_path, enqueued_snapshot_id AS snapshot_id,
-       CASE WHEN next_retry_at = @never@ THEN 1 ELSE 0 END AS is_waiting, count(*) AS jobs,
+       CASE WHEN next_retry_at = @never@ AND plugin = 'core.wait' THEN 1 ELSE 0 END AS is_waiting,
+       count(*) AS jobs,
        min(id) AS example
-FROM job_queue WHERE status = 'queued'
+FROM job_queue @by_index@ job_queue_pending
+WHERE status IN ('queued', 'running') AND status = 'queued'
 GROUP BY plugin, command, pipeline, step_path, enqueued_snapshot_id, is_waiting
-ORDER BY plugin, command, pipeline, step_path, example LIMIT 1000;
+ORDER BY plugin, command, pipeline, step_path, example LIMIT :limit;
 
 -- name: snapshots_of_queued
 -- The configurations under which the queued jobs of a plugin were created.
 SELECT id, config FROM config_snapshots WHERE id IN (
-  SELECT enqueued_snapshot_id FROM job_queue WHERE status = 'queued' AND plugin = :plugin);
+  SELECT enqueued_snapshot_id FROM job_queue @by_index@ job_queue_pending
+  WHERE status IN ('queued', 'running') AND status = 'queued' AND plugin = :plugin);
 
 -- name: queued_of_plugin
-SELECT @job@ FROM job_queue WHERE status = 'queued' AND plugin = :plugin
+SELECT @job@ FROM job_queue @by_index@ job_queue_pending
+WHERE status IN ('queued', 'running') AND status = 'queued' AND plugin = :plugin
   AND (1 = :any_snapshot OR enqueued_snapshot_id IN (SELECT given.id FROM @given@))
 ORDER BY seq LIMIT :limit;
 

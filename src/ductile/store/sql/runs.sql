@@ -18,6 +18,14 @@ WHERE split = '' AND status = :status
   AND (created_at, id) < (:at, :before) AND created_at >= :since
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
+-- name: last_runs_of_pipelines
+-- The newest run of each pipeline: one search in the index for each.
+SELECT s.id, s.pipeline, s.status, s.created_at, s.ended_at FROM @given@
+JOIN scopes s ON s.id = (
+  SELECT r.id FROM scopes r WHERE r.split = '' AND r.pipeline = given.id
+  ORDER BY r.created_at DESC, r.id DESC LIMIT 1
+);
+
 -- name: run
 SELECT id, pipeline, status, reason, created_at, ended_at FROM scopes
 WHERE split = '' AND id = :id;
@@ -36,6 +44,17 @@ SELECT found.run, first.id, first.parent_job_id, first.submitted_by, failed.id, 
        failed.last_error, first.created_at, CASE WHEN first.attempt = 1 THEN first.started_at END
 FROM found JOIN job_queue first ON first.seq = found.first
 LEFT JOIN job_queue failed ON failed.seq = found.failed;
+
+-- name: waiting_jobs_of_runs
+-- The jobs of these runs that wait for an approval, an event or a time, those that began first first.
+WITH RECURSIVE inside(run, id) AS (
+  SELECT given.id @collate@, given.id @collate@ FROM @given@
+  UNION ALL
+  SELECT inside.run, s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
+)
+SELECT inside.run, j.id FROM inside JOIN job_queue j ON j.scope_id = inside.id
+JOIN waits w ON w.job_id = j.id AND w.status = 'waiting'
+WHERE j.status = 'queued' ORDER BY w.created_at, w.id;
 
 -- name: end_of_run
 -- The first job of a run, its last, and the first failed one outside of splits that did not fail.

@@ -6,7 +6,8 @@ VALUES (:id, :parent_id, :pipeline, :split, :branch, :parent_job_id, :hops, :joi
 
 -- name: lock_scope
 SELECT id, parent_id, pipeline, split, branch, parent_job_id, hops, join_always, context_id,
-       status, join_step, join_plugin, join_command, schedule_id
+       status, join_step, join_plugin, join_command, schedule_id,
+       limit_key, displaced_by
 FROM scopes WHERE id = :id @lock_scope@;
 
 -- name: scope
@@ -32,7 +33,9 @@ UPDATE scopes SET status = :status, ended_at = :now, reason = :reason
 WHERE id = :id AND status = 'open';
 
 -- name: reopen_scope
-UPDATE scopes SET status = 'open', ended_at = NULL, reason = NULL
+-- A run of a pipeline with a limit has to take its turn again.
+UPDATE scopes SET status = 'open', ended_at = NULL, reason = NULL, displaced_by = NULL,
+                  held_since = CASE WHEN limit_key IS NULL THEN NULL ELSE created_at END
 WHERE id = :id AND status IN ('failed', 'skipped');
 
 -- name: ended_jobs_of_scope

@@ -15,24 +15,59 @@ WHERE id = ANY(ARRAY(
 
 -- name: add_set_aside_keys
 -- The keys of these jobs. The stored place is at most that of the first job.
-INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)
-SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)) FROM job_queue j
+INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place, rate_key)
+SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)), @rate_part@
+FROM job_queue j
 WHERE j.id IN (SELECT given.id FROM @given@) AND j.status = 'queued' AND j.set_aside = 1
 GROUP BY j.plugin, j.limit_key, j.pipeline
 ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE SET place = excluded.place
 WHERE excluded.place < set_aside_keys.place;
 
 -- name: add_set_aside_keys [postgres]
-INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)
-SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)) FROM job_queue j
+INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place, rate_key)
+SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)), @rate_part@
+FROM job_queue j
 WHERE j.id = ANY(ARRAY(SELECT given.id FROM @given@)) AND j.status = 'queued' AND j.set_aside = 1
 GROUP BY j.plugin, j.limit_key, j.pipeline
 ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE SET place = excluded.place
 WHERE excluded.place < set_aside_keys.place;
 
+-- name: add_rate_rows
+-- The rows of the rate keys of these jobs. They may lead to a job now.
+INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)
+SELECT j.plugin, @separator@ || (@rate_part@), @separator@, min(coalesce(j.place, j.seq))
+FROM job_queue j
+WHERE j.id IN (SELECT given.id FROM @given@) AND j.status = 'queued' AND j.set_aside = 1
+  AND @rate_part@ IS NOT NULL
+GROUP BY j.plugin, @rate_part@
+ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE
+SET held_until = NULL, held_by = NULL,
+    place = CASE WHEN excluded.place < set_aside_keys.place
+                 THEN excluded.place ELSE set_aside_keys.place END;
+
+-- name: open_rate_row
+INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)
+VALUES (:plugin, :limit_key, :pipeline, :place)
+ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE
+SET held_until = NULL, held_by = NULL,
+    place = CASE WHEN excluded.place < set_aside_keys.place
+                 THEN excluded.place ELSE set_aside_keys.place END;
+
+-- name: first_keys_of_rate
+SELECT limit_key, pipeline, place FROM set_aside_keys
+WHERE plugin = :plugin AND rate_key = :rate_key AND held_until IS NULL AND full_key IS NULL
+  AND pipeline NOT IN (@paused@)
+ORDER BY place LIMIT :limit OFFSET :passed;
+
+-- name: next_of_rate
+-- Whether a rate key has further keys, and when the first of those opens that are closed or paused.
+SELECT limit_key, held_until FROM set_aside_keys
+WHERE plugin = :plugin AND rate_key = :rate_key
+ORDER BY held_until IS NULL, held_until LIMIT 1;
+
 -- name: first_set_aside_keys
 SELECT limit_key, pipeline, place FROM set_aside_keys
-WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL
+WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL AND rate_key IS NULL
   AND pipeline NOT IN (@paused@)
 ORDER BY place LIMIT :limit OFFSET :passed;
 
@@ -89,7 +124,7 @@ SELECT 'full', full_key, '', 0 FROM found WHERE full_key IS NOT NULL
 UNION ALL
 SELECT 'first', limit_key, pipeline, place FROM (
   SELECT limit_key, pipeline, place FROM set_aside_keys
-  WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL
+  WHERE plugin = :plugin AND held_until IS NULL AND full_key IS NULL AND rate_key IS NULL
     AND pipeline NOT IN (@paused@)
   ORDER BY place LIMIT :first) AS first
 UNION ALL
@@ -103,8 +138,9 @@ WHERE plugin = :plugin AND full_key = :full_key LIMIT :limit;
 
 -- name: release_pipeline_keys
 -- The pause of a pipeline has ended or changed.
+-- The rows of rate keys may lead to it.
 UPDATE set_aside_keys SET held_until = NULL
-WHERE pipeline = :pipeline AND held_until IS NOT NULL;
+WHERE pipeline IN (:pipeline, @separator@) AND held_until IS NOT NULL;
 
 -- name: lost_jobs
 -- Jobs set aside that no row leads to: a node of an earlier version, or a script, has set them aside.
@@ -113,7 +149,11 @@ WHERE j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside <> 0
   AND j.set_aside = 1
   AND NOT EXISTS (SELECT 1 FROM set_aside_keys k
                   WHERE k.plugin = j.plugin AND k.limit_key = j.limit_key
-                    AND k.pipeline = j.pipeline)
+                    AND k.pipeline = j.pipeline
+                    AND (k.rate_key IS NULL OR EXISTS (
+                      SELECT 1 FROM set_aside_keys r
+                      WHERE r.plugin = k.plugin AND r.pipeline = @separator@
+                        AND r.limit_key = @separator@ || k.rate_key)))
 LIMIT :limit;
 
 -- name: return_lost_jobs

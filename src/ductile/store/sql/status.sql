@@ -42,7 +42,8 @@ WHERE b.state <> 'closed' ORDER BY b.opened_at, b.plugin, b.command LIMIT :limit
 
 -- name: queue_by_plugin
 -- Queued and running jobs, and since when the oldest one waits.
-SELECT plugin, status, count(*) AS jobs, min(created_at) AS oldest FROM job_queue
+SELECT plugin, status, count(*) AS jobs, min(created_at) AS oldest
+FROM job_queue @by_index@ job_queue_pending
 WHERE status IN ('queued', 'running') GROUP BY plugin, status ORDER BY plugin, status;
 
 -- name: finished_by_plugin
@@ -62,6 +63,31 @@ SELECT seq, completed_at FROM job_log WHERE seq >= :seq ORDER BY seq LIMIT 1;
 SELECT substr(completed_at, 1, 13), plugin, status, count(*)
 FROM job_log WHERE seq >= :first AND completed_at >= :since AND completed_at < :until
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+
+-- name: outcomes_of_plugins
+-- A job that was skipped, or ended before it started, has not been tried.
+SELECT plugin, count(*), sum(CASE WHEN status = 'succeeded' THEN 0 ELSE 1 END)
+FROM job_log WHERE seq >= :first AND completed_at >= :since AND completed_at < :until
+  AND status <> 'skipped' AND started_at >= :started
+GROUP BY plugin;
+
+-- name: outcomes_of_pipelines
+SELECT j.pipeline, count(*), sum(CASE WHEN l.status = 'succeeded' THEN 0 ELSE 1 END)
+FROM job_log l JOIN job_queue j ON j.id = l.job_id
+WHERE l.seq >= :first AND l.completed_at >= :since AND l.completed_at < :until
+  AND l.status <> 'skipped' AND l.started_at >= :started
+  AND j.pipeline <> ''
+GROUP BY j.pipeline;
+
+-- name: outcomes_of_schedules
+-- The attempts of the jobs that a schedule of a plugin has fired.
+SELECT j.plugin || '/' || j.schedule_id, count(*),
+  sum(CASE WHEN l.status = 'succeeded' THEN 0 ELSE 1 END)
+FROM job_log l JOIN job_queue j ON j.id = l.job_id
+WHERE l.seq >= :first AND l.completed_at >= :since AND l.completed_at < :until
+  AND l.status <> 'skipped' AND l.started_at >= :started
+  AND j.schedule_id IS NOT NULL
+GROUP BY j.plugin, j.schedule_id;
 
 -- name: all_breakers
 SELECT plugin, command, state FROM circuit_breakers ORDER BY plugin, command LIMIT :limit;

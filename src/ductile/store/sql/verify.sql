@@ -75,6 +75,14 @@ SELECT j.seq, j.id, j.status, j.attempt, j.owner, j.created_at, j.started_at, j.
        CASE WHEN j.next_retry_at = @never@ AND NOT EXISTS (
               SELECT 1 FROM waits w
               WHERE w.job_id = j.id AND w.attempt = j.attempt AND w.status = 'waiting')
+              AND NOT EXISTS (
+                WITH RECURSIVE around(id, parent_id, held) AS (
+                  SELECT s.id, s.parent_id, s.held_since FROM scopes s WHERE s.id = j.scope_id
+                  UNION ALL
+                  SELECT s.id, s.parent_id, s.held_since
+                  FROM scopes s JOIN around ON s.id = around.parent_id
+                )
+                SELECT 1 FROM around WHERE held IS NOT NULL)
             THEN 1 ELSE 0 END AS lost_wait,
        CASE WHEN j.status = 'queued' AND j.next_retry_at IS NULL AND j.set_aside = 1
               AND NOT EXISTS (

@@ -93,7 +93,28 @@ WHERE status = 'waiting' AND due_at IS NOT NULL AND pipeline NOT IN (@paused@);
 -- name: waits_for_event
 @wait_columns@
 WHERE status = 'waiting' AND event_type = :event_type AND id > :after AND decided IS NULL
+  AND created_at <= :before
 ORDER BY id LIMIT :limit;
+
+-- name: store_awaited_event
+INSERT INTO awaited_events (id, event, after_wait, created_at)
+VALUES (:id, :event, :after, :since);
+
+-- name: newest_wait_for_event
+-- Of all types: the index has its end.
+SELECT max(created_at) FROM waits WHERE status = 'waiting' AND kind = 'event';
+
+-- name: next_awaited_event
+SELECT id FROM awaited_events ORDER BY created_at, id LIMIT 1;
+
+-- name: awaited_event
+SELECT event, after_wait, created_at FROM awaited_events WHERE id = :id;
+
+-- name: move_awaited_event
+UPDATE awaited_events SET after_wait = :after WHERE id = :id;
+
+-- name: delete_awaited_event
+DELETE FROM awaited_events WHERE id = :id;
 
 -- name: awaited_types
 SELECT DISTINCT event_type FROM waits WHERE status = 'waiting' AND event_type IS NOT NULL;

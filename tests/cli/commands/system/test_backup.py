@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import tarfile
+from io import BytesIO
 from pathlib import Path
 
 import apsw
@@ -75,7 +76,7 @@ def test_an_error_in_the_gateway_is_reported(used: CliRunner) -> None:
 
 @pytest.mark.parametrize("running", [True, False])
 def test_backup_dry_run_writes_nothing(used: CliRunner, running: bool) -> None:
-    def rehearse() -> None:
+    def probe() -> None:
         result = used("system", "backup", "--dry-run", "--with-config")
         assert result.code == 0
         assert result.out.startswith(f"would copy the ledger to {used.state}/backups/ledger-")
@@ -85,9 +86,9 @@ def test_backup_dry_run_writes_nothing(used: CliRunner, running: bool) -> None:
 
     if running:
         with used.gateway():
-            rehearse()
+            probe()
     else:
-        rehearse()
+        probe()
     assert not (used.state / "backups").exists()
 
 
@@ -99,6 +100,73 @@ def test_with_config_archives_the_configuration(used: CliRunner) -> None:
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
     with tarfile.open(archive) as found:
         assert str(used.root / "config.yaml").lstrip("/") in found.getnames()
+
+
+def _archive(used: CliRunner) -> str:
+    target = used.root / "copy.db"
+    done = used("system", "backup", str(target), "--with-config", "--json")
+    return str(done.json["config"])
+
+
+def test_configuration_is_restored_from_its_archive(used: CliRunner) -> None:
+    before = (used.root / "config.yaml").read_bytes()
+    archive = _archive(used)
+    used.write("config.yaml", "service: {max_workers: none}\n")
+    assert used("config", "restore", archive, "--dry-run").code == 0
+    assert used("config", "check").code == 78
+    done = used("config", "restore", archive, "--json").json
+    assert [row["change"] for row in done["files"]] == ["replaced", "created"]
+    assert done["next"] == [f"ductile system start --config {used.root}"]
+    assert (used.root / "config.yaml").read_bytes() == before
+    [kept] = used.root.glob("config.yaml.replaced-*")
+    assert kept.read_text() == "service: {max_workers: none}\n"
+    assert used("config", "restore", archive, "--json").json["files"] == []
+    with used.gateway():
+        used.write("config.yaml", before.decode() + "# changed\n")
+        done = used("config", "restore", archive, "--json").json
+        assert done["next"] == [f"ductile system reload --config {used.root}"]
+
+
+def test_archive_replaces_sealed_files_only_with_lock(used: CliRunner) -> None:
+    archive = _archive(used)
+    with (used.root / "config.yaml").open("a") as file:
+        file.write("# changed\n")
+    assert used("config", "lock").code == 0
+    refused = used("config", "restore", archive)
+    assert (refused.code, "add --lock" in refused.err) == (1, True)
+    assert used("config", "restore", archive, "--lock").code == 0
+    assert used("config", "check", "--strict").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("x/config.yaml", b"servce: {}", "unknown key"),
+        ("x/../config.yaml", b"", "is not a file that such an archive can have"),
+        ("/x/config.yaml", b"", "is not a file that such an archive can have"),
+        ("x/config.yaml", None, "is not a file that such an archive can have"),
+        ("x/other.yaml", b"", "has no config.yaml"),
+    ],
+    ids=["invalid", "dots", "absolute", "link", "other"],
+)
+def test_wrong_archive_of_a_configuration_changes_nothing(
+    cli: CliRunner, name: str, content: bytes | None, reason: str
+) -> None:
+    before = sorted(cli.root.rglob("*"))
+    archive = cli.root.parent / f"{cli.root.name}.tar"
+    with tarfile.open(archive, "w") as opened:
+        member = tarfile.TarInfo(name)
+        if content is None:
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        member.size = len(content or b"")
+        opened.addfile(member, BytesIO(content or b""))
+    refused = cli("config", "restore", str(archive))
+    assert refused.code in (1, 78)
+    assert reason in refused.err
+    assert sorted(cli.root.rglob("*")) == before
+    archive.write_bytes(b"no archive")
+    assert "cannot read" in cli("config", "restore", str(archive)).err
+    archive.unlink()
 
 
 def test_backup_without_a_ledger_is_not_found(cli: CliRunner) -> None:

@@ -175,7 +175,7 @@ echo '{"status":"ok","result":"fine"}'
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_status_says_what_it_waits_for(cli: CliRunner, running: bool) -> None:
+def test_status_names_what_it_waits_for(cli: CliRunner, running: bool) -> None:
     cli.plugin("slow", SLOW, commands="poll, health")
     gateway = cli.start("system", "start") if running else None
     try:
@@ -192,7 +192,7 @@ def test_status_says_what_it_waits_for(cli: CliRunner, running: bool) -> None:
             stop(gateway)
 
 
-def test_fast_status_says_nothing_of_waiting(cli: CliRunner) -> None:
+def test_fast_status_does_not_mention_waiting(cli: CliRunner) -> None:
     assert cli.process("status").err == ""
 
 

@@ -121,7 +121,14 @@ class Page:
         self.page.get_by_role("button", name="Show the routes").click()
 
     def says(self, text: str) -> None:
-        self.page.locator("#status").filter(has_text=text).wait_for()
+        from playwright.sync_api import TimeoutError as NotShown
+
+        status = self.page.locator("#status")
+        try:
+            status.filter(has_text=text).wait_for()
+        except NotShown:
+            said = status.text_content()
+            pytest.fail(f"expected {text!r}, found {said!r}, errors: {self.complaints}")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ductile.engine.ingress.auth import LoginCodes, hash_token
+from ductile.engine.ingress.auth import Authenticator, LoginCodes, hash_token
 from ductile.store.access import ui_sessions
 from tests.conftest import FakeClock
 from tests.http.client import Client
@@ -249,6 +249,37 @@ class TestLimits:
         sessions = ledger.read(lambda tx: ui_sessions.list_open(tx, end - timedelta(minutes=1)))
         [row] = [each for each in sessions if each.hash == session.hash]
         assert row.expires_at() == end
+
+    def test_unused_session_ends_after_12_hours_and_a_used_one_after_7_days(
+        self, api: ApiHarness, clock: FakeClock
+    ) -> None:
+        ledger, hash = api.gateway.ledger, hash_token("the cookie")
+        reads, remembers = (
+            Authenticator(lambda: api.gateway.compiled, ledger, clock) for _ in range(2)
+        )
+
+        def are_open() -> tuple[bool, bool]:
+            """By the ledger, and by a copy that was read before."""
+            reads.refresh()
+            found = [each.identify_session("the cookie") for each in (reads, remembers)]
+            return found[0] is not None, found[1] is not None
+
+        ledger.write(lambda tx: ui_sessions.open_session(tx, hash, None, clock.now()))
+        remembers.refresh()
+        clock.advance(12 * 3600 - 1)
+        assert are_open() == (True, True)
+        clock.advance(1)
+        assert are_open() == (False, False)
+        ledger.write(lambda tx: ui_sessions.open_session(tx, hash, None, clock.now()))
+        for _ in range(7 * 4):
+            assert are_open()[0]
+            ledger.write(lambda tx: ui_sessions.touch_session(tx, hash, clock.now()))
+            remembers.refresh()
+            clock.advance(6 * 3600 - 0.1)
+        clock.advance(2)
+        assert are_open() == (True, True)
+        clock.advance(0.8)
+        assert are_open() == (False, False)
 
     def test_ended_sessions_are_deleted_by_the_next_login(self, api: ApiHarness) -> None:
         ledger, now = api.gateway.ledger, api.gateway.clock.now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -13,15 +14,21 @@ import pytest
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.core.values.redact import Redactor
 from ductile.engine.notices import bus
+from ductile.engine.observability.health import FailingPart, HealthMonitor
+from ductile.errors import LedgerError
+from ductile.http.middleware import context
 from ductile.http.middleware.caller_limit import CallerLimit
+from ductile.http.middleware.context import AppContext
 from ductile.http.routes.streams import events
+from ductile.http.routes.streams.changes import ChangeFeed
 from ductile.http.routes.streams.events import Encoder
 from ductile.model import Notice
-from ductile.store import notices
-from ductile.store.engines.api import StoredNotice
+from ductile.store import agents, notices
+from ductile.store.engines.api import StoredNotice, Tx
 from tests.core.agents.test_decision_log import LOG
 from tests.http.harness import ADMIN, CONFIG, READER, ApiHarness, running_api
 from tests.http.subscriber import subscribed
+from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT, until
 
 AUTH = f"Authorization: Bearer {ADMIN}\r\n"
@@ -410,3 +417,69 @@ def test_bug_within_a_stream_is_logged(api: ApiHarness, monkeypatch: pytest.Monk
         with pytest.raises((http.client.IncompleteRead, OSError)):
             subscriber.response.read()
     assert [type(error) for error in logged] == [TypeError]
+
+
+def test_changes_are_streamed_on_request_and_without_an_id(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChangeFeed, "interval", 0.02)
+    monitor = HealthMonitor(api.gateway)
+    monkeypatch.setattr(api.gateway, "health", monitor)
+    api.gateway.agents.heartbeats.start()
+    beat = {"type": "heartbeat", "agent_id": "agent-42", "cluster_id": "west"}
+    with subscribed(api, "?changes=agents,nodes&changes=health") as subscriber:
+        for kind, change in (
+            ("agents", lambda: api.ask("POST", "/gateway/heartbeat", json.dumps(beat))),
+            ("nodes", lambda: [api.gateway.set_drained(drained) for drained in (True, False)]),
+            ("health", lambda: setattr(monitor, "last_failing", (FailingPart("x", "y"),))),
+        ):
+            change()
+            event = subscriber.next()
+            assert (event["event"], event["data"]["topic"]) == (f"{kind}.changed", kind)
+            assert "id" not in event, "a client resumes after the last stored event"
+
+
+def test_changes_take_the_scopes_of_what_changes(api: ApiHarness) -> None:
+    scopes = ["events:ro", "agents:ro"]
+    token = api.ask("POST", "/tokens", {"name": "screen", "scopes": scopes}).json["token"]
+    for kinds, scope in (("nodes", "system:ro"), ("agents,health", "system:ro")):
+        assert api.ask("HEAD", f"/events?changes={kinds}", token=token).status == 403
+        refused = api.ask("GET", f"/events?changes={kinds}", token=token)
+        assert (refused.status, refused.json["scope"]) == (403, scope)
+    refused = api.ask("GET", "/events?changes=agents,jobs", token=token)
+    assert (refused.status, "agents, nodes, health" in refused.json["error"]) == (400, True)
+    with subscribed(api, "?changes=agents", token=token):
+        pass
+
+
+def test_contacts_with_other_nodes_are_found_in_the_ledger(
+    api: ApiHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "CONTACT_INTERVAL", 0.0)
+    monkeypatch.setattr(ChangeFeed, "interval", 0.0)
+    monkeypatch.setattr(api.gateway, "has_other_nodes", lambda: True)
+
+    def contact(id: str) -> None:
+        """As another node stores it."""
+        sql = "INSERT INTO gateway_heartbeats VALUES"
+        execute(api.gateway.ledger, f"{sql} ('{id}', 'west', '9{id}', '9{id}', NULL)")
+
+    def refuse(_tx: Tx) -> str:
+        raise LedgerError("the disk is full")
+
+    async def look() -> list[str]:
+        feed = ChangeFeed(AppContext(api.gateway), ["agents"])
+        found = [await feed.read()]
+        contact("1")
+        found += [await feed.read(), await feed.read()]
+        contact("2")
+        with monkeypatch.context() as failing:
+            failing.setattr(agents, "find_newest_contact", refuse)
+            unread = ChangeFeed(AppContext(api.gateway), ["agents"])
+            found.append(await unread.read())
+        return [*found, await feed.read()]
+
+    first, second, unchanged, without_ledger, third = asyncio.run(look())
+    assert first == unchanged == without_ledger == ""
+    assert "agents.changed" in second
+    assert "agents.changed" in third

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.http.harness import ADMIN, CONFIG, READER, ApiHarness, running_api
+from tests.http.subscriber import subscribed
 from tests.waiting import WAIT_LIMIT, until
 
 SECRET = "a-very-secret-value"
@@ -133,6 +134,26 @@ def test_output_is_shown_while_the_job_runs_and_equals_what_is_stored(api: Talki
     assert rest[0][1]["logs"] == [{"level": "info", "message": "from the response"}]
     assert rest[1][1]["status"] == "succeeded"
     assert shown == stored_stderr(api, job_id)
+
+
+def test_event_stream_has_the_progress_of_running_jobs_on_request(api: TalkingApi) -> None:
+    with subscribed(api, "?progress=true") as subscriber:
+        job_id = start(api, "talk")
+        event = subscriber.next()
+        while event["event"] != "job.progress":
+            event = subscriber.next()
+    assert "id" not in event, "a client resumes after the last stored event"
+    progress = event["data"]["data"]
+    assert (progress["job_id"], progress["percent"], progress["message"]) == (job_id, 40, "copying")
+    for _ in range(2):
+        api.continue_talk()
+    stored_stderr(api, job_id)
+
+
+def test_progress_in_the_event_stream_takes_the_scope_of_jobs(api: TalkingApi) -> None:
+    created = api.ask("POST", "/tokens", {"name": "events", "scopes": ["events:ro"]}).json
+    refused = api.ask("GET", "/events?progress=true", token=created["token"])
+    assert (refused.status, refused.json["scope"]) == (403, "jobs:ro")
 
 
 def test_streams_do_not_show_the_token_of_an_approval_link() -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.job_probe import JobProbe
 from ductile.store.jobs import read
 from ductile.store.jobs.claim import ClaimPolicy
-from ductile.store.rehearsal import Rehearsal
 from ductile.store.tx_config import TxConfig
 from tests.store.engines.sqlite.harness import Answers, Disk, Gate, damage_table, exists, put
 
@@ -182,12 +182,12 @@ def test_damaged_page_affects_only_the_transactions_that_need_it(path: Path) -> 
     ledger.start()
     answers: dict[str, BaseException | None] = {}
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    rehearsal = Rehearsal("job", ClaimPolicy("boot"), TxConfig(1.0), now)
+    probe = JobProbe("job", ClaimPolicy("boot"), TxConfig(1.0), now)
 
     ledger.write_batch(
         [
             (put("a"), lambda _result, error: answers.update(a=error)),
-            (rehearsal, lambda _result, error: answers.update(log=error)),
+            (probe, lambda _result, error: answers.update(log=error)),
             (put("b"), lambda _result, error: answers.update(b=error)),
         ]
     )

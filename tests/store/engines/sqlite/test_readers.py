@@ -1,4 +1,4 @@
-"""Readers: snapshots, damaged files, and connections per thread."""
+"""Readers: snapshots, damaged files, and the connections that threads share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from ductile.errors import LedgerError
 from ductile.store.engines.open import open_ledger
-from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite import IDLE_READERS, SqliteLedger
 from tests.store.engines.sqlite.harness import exists, put
 from tests.waiting import WAIT_LIMIT
 
@@ -99,26 +99,35 @@ def test_file_with_a_damaged_schema_is_refused_and_closed(
     assert all(map(is_closed, connections))
 
 
-def test_reader_is_closed_when_its_thread_ends(path: Path) -> None:
-    ledger = SqliteLedger(path)
-    ledger.start()
-
-    def opened() -> int:
-        found = [os.path.realpath(fd.path) for fd in os.scandir("/proc/self/fd")]
-        return sum(name.startswith(str(path)) for name in found)
-
-    def read_by_another_thread() -> None:
-        thread = threading.Thread(target=exists, args=(ledger, "p"))
+def read_by_threads(ledger: SqliteLedger, number: int) -> None:
+    """Read by this number of threads at the same time."""
+    barrier = threading.Barrier(number, timeout=WAIT_LIMIT)
+    work = [
+        threading.Thread(target=ledger.read, args=(lambda tx: barrier.wait(),))
+        for _ in range(number)
+    ]
+    for thread in work:
         thread.start()
+    for thread in work:
         thread.join(WAIT_LIMIT)
+    assert not barrier.broken
 
-    # SQLite keeps the descriptor of the first reader for later ones.
-    read_by_another_thread()
-    before = opened()
-    for _ in range(5):
-        read_by_another_thread()
-    assert opened() == before
+
+def test_threads_share_readers_and_few_are_kept(
+    ledger: SqliteLedger, connections: list[apsw.Connection]
+) -> None:
+    before = len(connections)
+    for _ in range(3):
+        read_by_threads(ledger, 1)
+    assert len(connections) == before + 1
+    read_by_threads(ledger, IDLE_READERS + 2)
+    readers = connections[before:]
+    assert len(readers) == IDLE_READERS + 2
+    assert [is_closed(reader) for reader in readers].count(False) == IDLE_READERS
+    read_by_threads(ledger, IDLE_READERS)
+    assert len(connections) == before + len(readers)
     ledger.close()
+    assert all(map(is_closed, readers))
 
 
 def test_read_only_ledger_works_alongside_the_writer(ledger: SqliteLedger, path: Path) -> None:

@@ -1,5 +1,5 @@
 import { path, post } from '../../api/client';
-import { useResource } from '../../api/resource';
+import { ofChanges, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Agents as AgentList, GatewayEvent, Reminders } from '../../api/types';
 import { Badge } from '../../components/badge';
@@ -15,10 +15,12 @@ import { describeCron } from '../../format/cron';
 type Agent = AgentList['agents'][number];
 type Reminder = Reminders['reminders'][number];
 
-/** Topics of agents begin with `agent`. */
+/** Topics of one agent begin with `agent:`. */
 function concernsAgents({ topic, type }: GatewayEvent): boolean {
-  return topic.startsWith('agent') || type.startsWith('agent.');
+  return topic.startsWith('agent:') || type.startsWith('agent.');
 }
+
+const hasContact = ofChanges('agents');
 
 const COLUMNS: Column<Agent>[] = [
   {
@@ -90,7 +92,10 @@ function reminderColumns(onForget: (reminder: Reminder) => void): Column<Reminde
 }
 
 export function Agents() {
-  const agents = useResource<AgentList>('/gateway/heartbeats', concernsAgents);
+  const agents = useResource<AgentList>(
+    '/gateway/heartbeats',
+    (event) => hasContact(event) || concernsAgents(event),
+  );
   const reminders = useResource<Reminders>('/gateway/cron', concernsAgents);
   const forget = async ({ id = 0, agent_id }: Reminder) => {
     const isSure = await ask({
@@ -103,13 +108,8 @@ export function Agents() {
     await report(post(path('gateway', 'cron', id, 'forget')), 'The reminder is forgotten.');
     reminders.refetch();
   };
-  const refresh = (
-    <button type="button" class="quiet" onClick={agents.refetch}>
-      Refresh
-    </button>
-  );
   return (
-    <Page title="Agents" actions={refresh}>
+    <Page title="Agents">
       <Loaded resource={agents}>
         {({ agents: rows }) =>
           rows.length ? (

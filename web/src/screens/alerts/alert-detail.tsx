@@ -73,7 +73,9 @@ export function AlertDetail({ name }: { name: string }) {
                 label="Groups"
               />
             ) : (
-              <Empty title="Nothing has failed" />
+              <Empty title="Nothing has failed">
+                What the rule watches is in the configuration, below <code>alerts:</code>.
+              </Empty>
             )}
           </Section>
           <Section title="Messages">

@@ -83,7 +83,7 @@ export function Alerts() {
             ) : (
               <Empty title="There are no alert rules">
                 Add <code>alerts:</code> to the configuration: what to watch, and the plugin or
-                pipeline that tells you.
+                pipeline that notifies you.
               </Empty>
             )}
           </>

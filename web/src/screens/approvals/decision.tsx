@@ -68,7 +68,7 @@ function DecisionDialog({ approval, decision, onDone, onClose }: DecisionDialogP
     onDone();
   };
   return (
-    <Dialog title={`${button}: ${approval.title}?`} onClose={onClose}>
+    <Dialog title={`${button}: ${approval.title}`} onClose={onClose}>
       <form onSubmit={submit}>
         <div class="dialog-body">
           {approval.description && <p>{approval.description}</p>}

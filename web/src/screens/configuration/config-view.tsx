@@ -4,27 +4,27 @@ import { useState } from 'preact/hooks';
 import { get, post } from '../../api/client';
 import { useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { ConfigView, Reload } from '../../api/types';
-import { Dialog } from '../../components/dialog';
+import type { ConfigPlan, ConfigView } from '../../api/types';
 import { JsonView } from '../../components/json-view';
 import { Details, Section } from '../../components/page';
 import { Loaded } from '../../components/states';
 import { notify, report } from '../../components/toast';
 import { BackupButton } from './backup';
+import { PlanDialog } from './plan-dialog';
 
 export function ConfigFiles() {
-  const [preview, setPreview] = useState<Reload | null>(null);
+  const [preview, setPreview] = useState<ConfigPlan | null>(null);
   const view = useResource<ConfigView>('/config/view');
   const open = async () => {
     try {
-      setPreview(await get<Reload>('/system/reload'));
+      setPreview(await get<ConfigPlan>('/config/plan'));
     } catch (error) {
       notify((error as Error).message, true);
     }
   };
-  const apply = async () => {
+  const apply = async ({ id }: ConfigPlan) => {
     setPreview(null);
-    await report(post('/system/reload'), 'The configuration is reloaded.');
+    await report(post('/config/apply', { plan: id }), 'The configuration is reloaded.');
     view.refetch();
   };
   return (
@@ -57,7 +57,13 @@ export function ConfigFiles() {
             </Section>
           ))}
           {preview && (
-            <ReloadDialog preview={preview} onApply={apply} onClose={() => setPreview(null)} />
+            <PlanDialog
+              title="Reload the configuration?"
+              plan={preview}
+              confirm="Reload"
+              onConfirm={() => apply(preview)}
+              onClose={() => setPreview(null)}
+            />
           )}
         </>
       )}
@@ -82,58 +88,5 @@ function Problems({ warnings }: { warnings: string[] }) {
         ))}
       </ul>
     </section>
-  );
-}
-
-interface ReloadDialogProps {
-  preview: Reload;
-  onApply: () => void;
-  onClose: () => void;
-}
-
-function ReloadDialog({ preview, onApply, onClose }: ReloadDialogProps) {
-  const { changes = {}, warnings, refused } = preview;
-  const lines = Object.entries(changes).flatMap(([kind, { added, removed, changed }]) => [
-    ...added.map((name) => ({ sign: '+', text: `${kind} ${name}` })),
-    ...removed.map((name) => ({ sign: '−', text: `${kind} ${name}` })),
-    ...changed.map((name) => ({ sign: '~', text: `${kind} ${name}` })),
-  ]);
-  return (
-    <Dialog title="Reload the configuration?" onClose={onClose}>
-      <div class="dialog-body">
-        {lines.length ? (
-          <ul class="diff">
-            {lines.map(({ sign, text }) => (
-              <li
-                key={sign + text}
-                class={`diff-${sign === '+' ? 'add' : sign === '−' ? 'remove' : 'change'}`}
-              >
-                {sign} {text}
-              </li>
-            ))}
-          </ul>
-        ) : (
-          <p>No plugin or pipeline would change.</p>
-        )}
-        {warnings.map((warning) => (
-          <p key={warning} class="problem">
-            {warning}
-          </p>
-        ))}
-        {Object.entries(refused).map(([plugin, reason]) => (
-          <p key={plugin} class="problem">
-            {plugin} cannot be loaded: {reason}
-          </p>
-        ))}
-      </div>
-      <footer class="dialog-foot">
-        <button type="button" onClick={onClose}>
-          Keep the current one
-        </button>
-        <button type="button" class="primary" onClick={onApply}>
-          Reload
-        </button>
-      </footer>
-    </Dialog>
   );
 }

@@ -1,6 +1,6 @@
 // The nodes that share the ledger, the gateway that answers this page, and its ledger.
 
-import { useResource } from '../../api/resource';
+import { ofChanges, ofTopics, useResource } from '../../api/resource';
 import type { ClusterNode, ClusterNodes, Status } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { JsonView } from '../../components/json-view';
@@ -12,6 +12,14 @@ import { formatDuration } from '../../format/duration';
 import { countOf } from '../../format/text';
 import { LAST_STATUS } from '../plugins/health-checks';
 import { NodeActions } from './node-actions';
+
+const ofJobs = ofTopics('jobs');
+const ofNodes = ofChanges('nodes');
+
+/** A node renews its row every few seconds; one that does not is lost. */
+function isAlive({ state }: ClusterNode): boolean {
+  return state !== 'stopped' && state !== 'lost';
+}
 
 function columns(onDone: () => void): Column<ClusterNode>[] {
   return [
@@ -33,7 +41,11 @@ function columns(onDone: () => void): Column<ClusterNode>[] {
       cell: ({ jobs, workers }) => `${jobs} of ${workers}`,
       sortBy: ({ jobs }) => jobs,
     },
-    { id: 'seen', title: 'Seen', cell: ({ seen_at }) => <Time at={seen_at} relative /> },
+    {
+      id: 'seen',
+      title: 'Seen',
+      cell: (node) => (isAlive(node) ? 'now' : <Time at={node.seen_at} relative />),
+    },
     {
       id: 'started',
       title: 'Started',
@@ -56,7 +68,7 @@ function columns(onDone: () => void): Column<ClusterNode>[] {
       title: 'Runs',
       wide: true,
       cell: ({ plugins }) => (
-        <span title={plugins.join(', ')}>{countOf(plugins.length, 'plugin')}</span>
+        <span title={plugins.join(', ')}>{countOf(countOwn(plugins), 'plugin')}</span>
       ),
     },
     {
@@ -78,16 +90,9 @@ export function GatewayNodes() {
 }
 
 function NodeList() {
-  const found = useResource<ClusterNodes>('/nodes');
+  const found = useResource<ClusterNodes>('/nodes', (event) => ofJobs(event) || ofNodes(event));
   return (
-    <Section
-      title="Nodes"
-      aside={
-        <button type="button" class="quiet" onClick={found.refetch}>
-          Refresh
-        </button>
-      }
-    >
+    <Section title="Nodes">
       <Loaded resource={found} missing={<MissingRoute what="a list of nodes" />}>
         {({ nodes }) => (
           <>
@@ -107,15 +112,18 @@ function NodeList() {
 
 /** Nodes that run with different settings decide differently about the same jobs. */
 function Drift({ nodes }: { nodes: ClusterNode[] }) {
-  const alive = nodes.filter(({ state }) => state !== 'stopped' && state !== 'lost');
+  const alive = nodes.filter(isAlive);
   if (new Set(alive.map(({ config_hash }) => config_hash)).size < 2) return null;
   return (
     <p class="problem">The nodes have different configurations: reload those that are behind.</p>
   );
 }
 
+/** Between two looks at the state of the gateway, while jobs run. */
+const STATUS_MS = 5000;
+
 function OwnState() {
-  const status = useResource<Status>(LAST_STATUS);
+  const status = useResource<Status>(LAST_STATUS, ofJobs, STATUS_MS);
   return (
     <Loaded resource={status}>
       {({ version, boot, uptime_seconds, workers, ledger, queue_depth, running }) => (
@@ -138,4 +146,9 @@ function OwnState() {
       )}
     </Loaded>
   );
+}
+
+/** The plugins of the configuration: each node also runs those of the gateway itself. */
+function countOwn(plugins: readonly string[]): number {
+  return plugins.filter((name) => !name.startsWith('core.')).length;
 }

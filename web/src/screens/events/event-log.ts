@@ -22,7 +22,9 @@ let isScheduled = false;
 export function startEventLog(): () => void {
   void loadNewest();
   return onEvents((events) => {
-    pending.push(...events);
+    const stored = events.filter(({ id }) => id);
+    if (!stored.length) return;
+    pending.push(...stored);
     if (isScheduled) return;
     isScheduled = true;
     setTimeout(show, REFRESH_MS);

@@ -66,16 +66,22 @@ function textOf({ topic, type, data }: GatewayEvent): string {
 }
 
 function EventRow({ event: { type, at, data } }: { event: GatewayEvent }) {
-  const { job_id, plugin, command, ...rest } = (data ?? {}) as Record<string, Json>;
+  const { job_id, plugin, command, instance_id, ...rest } = (data ?? {}) as Record<string, Json>;
   const name = plugin ? `${plugin}${command ? `.${command}` : ''}` : String(job_id ?? '');
-  const shown = Object.entries(rest).filter(([, value]) => value !== null);
+  const shown = Object.entries(rest)
+    .filter(([, value]) => value !== null)
+    .map(([key, value]) => `${key}=${formatValue(value)}`)
+    .join('  ');
   return (
     <li data-row>
       <Time at={at} />
       <span class={`event-type event-${type.split('.')[1] ?? ''}`}>{type}</span>
-      <span>{job_id ? <Link to={`/jobs/${job_id}`}>{name}</Link> : name}</span>
-      <span class="event-data">
-        {shown.map(([key, value]) => `${key}=${formatValue(value)}`).join('  ')}
+      <span>
+        {job_id ? <Link to={`/jobs/${job_id}`}>{name}</Link> : name}
+        {instance_id && <Link to={`/runs/${instance_id}`}>{String(rest.pipeline)}</Link>}
+      </span>
+      <span class="event-data" title={shown}>
+        {shown}
       </span>
     </li>
   );

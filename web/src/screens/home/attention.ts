@@ -3,14 +3,16 @@
 import type {
   AlertRules,
   Approvals,
+  ClusterNodes,
   Deliveries,
+  Health,
   JobPage,
   Overview,
   Pauses,
   Schedules,
   Status,
 } from '../../api/types';
-import { countOf, shortId } from '../../format/text';
+import { capitalized, countOf, shortId, stepName } from '../../format/text';
 
 export interface AttentionItem {
   id: string;
@@ -34,6 +36,9 @@ interface Sources {
   deliveries: Deliveries | null;
   approvals: Approvals | null;
   alerts: AlertRules | null;
+  /** With status 503 it is an error. */
+  health: Health | Error | null;
+  nodes: ClusterNodes | null;
 }
 
 const RECENT_MS = 86_400_000;
@@ -42,6 +47,8 @@ const QUIET_SCHEDULES = /^(active|paused|done|exhausted|breaker_.*|refused|unhea
 
 export function findAttention(sources: Sources): AttentionItem[] {
   return [
+    ...failingParts(sources.health),
+    ...lostNodes(sources.nodes),
     ...waitingApprovals(sources.approvals),
     ...firingAlerts(sources.alerts),
     ...pausedParts(sources.pauses),
@@ -52,6 +59,42 @@ export function findAttention(sources: Sources): AttentionItem[] {
     ...brokenSchedules(sources.schedules),
     ...deadDeliveries(sources.deliveries),
   ];
+}
+
+/** The part that `firingAlerts` reports. */
+const UNDELIVERED = 'undelivered alerts';
+
+/** What of the gateway itself does not work. */
+function failingParts(health: Health | Error | null): AttentionItem[] {
+  const failing =
+    health instanceof Error
+      ? [{ part: 'The gateway cannot work', error: health.message, critical: true }]
+      : (health?.failing ?? []);
+  return failing
+    .filter(({ part }) => part !== UNDELIVERED)
+    .map(({ part, error, critical }) => ({
+      id: `part ${part}`,
+      kind: 'Gateway',
+      tone: critical ? ('bad' as const) : ('warn' as const),
+      title: capitalized(part),
+      why: error,
+      href: '/configuration?tab=nodes',
+      at: null,
+    }));
+}
+
+function lostNodes(found: ClusterNodes | null): AttentionItem[] {
+  return (found?.nodes ?? [])
+    .filter(({ state }) => state === 'lost')
+    .map(({ name, seen_at }) => ({
+      id: `node ${name}`,
+      kind: 'Node',
+      tone: 'bad' as const,
+      title: name,
+      why: 'It does not report itself. Start it again, or let the others forget it.',
+      href: '/configuration?tab=nodes',
+      at: seen_at,
+    }));
 }
 
 function openBreakers(overview: Overview | null): AttentionItem[] {
@@ -144,11 +187,17 @@ function recentOnly(page: JobPage | null): JobPage | null {
   return page && { ...page, jobs: page.jobs.filter((job) => Date.parse(job.created_at) > since) };
 }
 
+/** A step that waits has no plugin that an operator knows. */
+function nameOf({ plugin, command, pipeline, step_path }: JobPage['jobs'][number]): string {
+  const isWait = plugin === 'core.wait' && pipeline;
+  return isWait ? `${pipeline} · ${stepName(step_path)}` : `${plugin}.${command}`;
+}
+
 /** One line per plugin and command: a broken command should not hide the others. */
 function endedJobs(page: JobPage | null, status: 'dead' | 'failed'): AttentionItem[] {
   const groups = new Map<string, JobPage['jobs']>();
   for (const job of page?.jobs ?? []) {
-    const key = `${job.plugin}.${job.command}`;
+    const key = nameOf(job);
     groups.set(key, [...(groups.get(key) ?? []), job]);
   }
   return [...groups].flatMap(([name, jobs]) => {

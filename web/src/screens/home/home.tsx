@@ -1,11 +1,11 @@
 // The first question is whether anything needs the operator; the rest follows.
 
-import { ofTopics, useRefresh, useResource } from '../../api/resource';
+import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Overview } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { Page, Section } from '../../components/page';
-import { ProgressBar } from '../../components/progress-bar';
+import { JobProgress } from '../../components/progress-bar';
 import { Empty, Failure, Loading } from '../../components/states';
 import { Elapsed, Time } from '../../components/time';
 import { describeRule } from '../../format/cron';
@@ -20,7 +20,6 @@ import { useAttention } from './use-attention';
 export function Home() {
   const ofJobs = ofTopics('jobs', 'breakers');
   const overview = useResource<Overview>(can('system:ro') ? '/system/overview' : null, ofJobs);
-  useRefresh((overview.data?.running.length ?? 0) > 0, overview.refetch);
   const pauses = usePauses();
   const items = useAttention(overview.data, pauses.data);
   return (
@@ -110,7 +109,7 @@ function Running({ overview }: { overview: Overview }) {
                 {plugin}.{command}
               </Link>
               {attempt > 1 && <span class="muted">attempt {attempt}</span>}
-              {progress && <ProgressBar progress={progress} />}
+              <JobProgress id={job_id} known={progress} />
               <span class="list-end">
                 <Elapsed from={started_at} />
               </span>

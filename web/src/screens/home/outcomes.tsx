@@ -19,7 +19,13 @@ export function Outcomes() {
       <Loaded resource={found}>
         {({ hours }) => {
           const plugins = addCounts(hours.flatMap((hour) => Object.entries(hour.plugins)));
-          if (!plugins.size) return <Empty title="Nothing has run in 24 hours" />;
+          if (!plugins.size) {
+            return (
+              <Empty title="Nothing has run in 24 hours">
+                Run a command from its <Link to="/plugins">plugin</Link>.
+              </Empty>
+            );
+          }
           return (
             <>
               <HourBars hours={hours} />

@@ -1,9 +1,12 @@
-import { ofTopics, useResource } from '../../api/resource';
+import { ApiError } from '../../api/client';
+import { ofChanges, ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type {
   AlertRules,
   Approvals,
+  ClusterNodes,
   Deliveries,
+  Health,
   JobPage,
   Overview,
   Pauses,
@@ -12,6 +15,13 @@ import type {
 } from '../../api/types';
 import { LAST_STATUS } from '../plugins/health-checks';
 import { type AttentionItem, findAttention } from './attention';
+
+const ofHealth = ofChanges('health');
+const ofNodes = ofChanges('nodes');
+
+function isUnavailable(error: Error | null): boolean {
+  return error instanceof ApiError && error.status === 503;
+}
 
 /** What needs the operator, as far as the session's scopes show it; null while it is unknown. */
 export function useAttention(
@@ -36,6 +46,8 @@ export function useAttention(
     ofTopics('approvals'),
   );
   const alerts = useResource<AlertRules>(addressOf('jobs:ro', '/alerts'), ofTopics('alerts'));
+  const health = useResource<Health>(addressOf('system:ro', '/healthz'), ofHealth);
+  const nodes = useResource<ClusterNodes>(addressOf('system:ro', '/nodes'), ofNodes);
   const isMissing =
     (can('system:ro') && !overview) || (can('jobs:ro') && !(dead.data && failed.data));
   if (isMissing) return null;
@@ -49,5 +61,7 @@ export function useAttention(
     deliveries: deliveries.data,
     approvals: approvals.data,
     alerts: alerts.data,
+    health: isUnavailable(health.error) ? health.error : health.data,
+    nodes: nodes.data,
   });
 }

@@ -35,13 +35,20 @@ const COLUMNS: Column<Attempt>[] = [
   { id: 'error', title: 'Error', cell: ({ last_error }) => <span class="note">{last_error}</span> },
 ];
 
+function describeMissing({ status, attempt }: Job): string {
+  return status === 'running' ? `Attempt ${attempt} is running.` : 'It has not run yet.';
+}
+
 export function Attempts({ job }: { job: Job }) {
   return (
     <>
       {job.attempts.length ? (
         <Table rows={job.attempts} columns={COLUMNS} keyOf={({ seq }) => seq} label="Attempts" />
       ) : (
-        <Empty title="No attempt has ended yet" />
+        <Empty title={describeMissing(job)} />
+      )}
+      {job.attempts.length > 0 && job.status === 'running' && (
+        <p class="muted part-actions">{describeMissing(job)}</p>
       )}
       {(job.attempts_left_out ?? 0) > 0 && (
         <p class="muted">{job.attempts_left_out} earlier attempts are left out.</p>

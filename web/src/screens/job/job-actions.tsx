@@ -62,6 +62,11 @@ export function JobActions({ job, onDone }: JobActionsProps) {
           Edit and replay …
         </button>
       )}
+      {can('system:ro') && can('jobs:ro') && !isOpen && !job.pruned && (
+        <a href={address('bundle')} download={`job-${job.job_id}.json`}>
+          Download bundle
+        </a>
+      )}
       {can('jobs:rw') && isOpen && (
         <button type="button" class="danger" onClick={cancel}>
           Cancel

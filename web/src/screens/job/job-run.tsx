@@ -1,17 +1,27 @@
 // All jobs that belong together with this one, as a graph and as a timeline.
 
 import { path } from '../../api/client';
-import { ofTopics, useResource } from '../../api/resource';
+import { concernsJobs, type Resource, useResource } from '../../api/resource';
 import type { JobTree, TreeNode } from '../../api/types';
 import { LazyGraph } from '../../components/lazy-views';
 import { Section } from '../../components/page';
 import { Loaded } from '../../components/states';
 import { Timeline, type TimelineRow } from '../../components/timeline';
 import { formatDuration } from '../../format/duration';
+import { stepName } from '../../format/text';
 import { attemptSpans } from './attempt-spans';
 
+/** The job and all that belong together with it. */
+export function useJobTree(id: string | null): Resource<JobTree> {
+  const tree: Resource<JobTree> = useResource(
+    id && `${path('job', id, 'tree')}?flat=true`,
+    (event) => concernsJobs(event, tree.data?.jobs ?? null),
+  );
+  return tree;
+}
+
 export function JobRun({ jobId }: { jobId: string }) {
-  const tree = useResource<JobTree>(`${path('job', jobId, 'tree')}?flat=true`, ofTopics('jobs'));
+  const tree = useJobTree(jobId);
   return (
     <Loaded resource={tree}>
       {({ jobs = [] }) => (
@@ -21,7 +31,7 @@ export function JobRun({ jobId }: { jobId: string }) {
               label="Graph of the run"
               nodes={jobs.map((job) => ({
                 id: job.job_id,
-                title: job.step || `${job.plugin}.${job.command}`,
+                title: titleOf(job),
                 subtitle: describe(job),
                 status: job.status,
                 href: `/jobs/${job.job_id}?tab=run`,
@@ -37,6 +47,10 @@ export function JobRun({ jobId }: { jobId: string }) {
       )}
     </Loaded>
   );
+}
+
+function titleOf({ step, plugin, command }: TreeNode): string {
+  return step ? stepName(step) : `${plugin}.${command}`;
 }
 
 function describe({ plugin, status, duration_ms }: TreeNode): string {
@@ -70,7 +84,7 @@ function branchEnds(jobs: TreeNode[], join: TreeNode): string[] {
 function rowOf(job: TreeNode): TimelineRow {
   return {
     id: job.job_id,
-    title: job.step || `${job.plugin}.${job.command}`,
+    title: titleOf(job),
     href: `/jobs/${job.job_id}`,
     spans: attemptSpans(job),
   };

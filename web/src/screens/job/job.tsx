@@ -35,7 +35,7 @@ export function JobScreen({ id }: { id: string }) {
   return (
     <Page
       title={title}
-      parent={<Link to="/jobs">Jobs</Link>}
+      parent={<Parents job={job.data} />}
       mark={job.data && <JobMark job={job.data} />}
       actions={job.data && <JobActions job={job.data} onDone={refetch} />}
     >
@@ -51,8 +51,28 @@ export function JobScreen({ id }: { id: string }) {
   );
 }
 
+/** Where the job belongs: to the list of jobs, and to a run of its pipeline. */
+function Parents({ job }: { job: Job | null }) {
+  return (
+    <>
+      <Link to="/jobs">Jobs</Link>
+      {job?.instance_id && (
+        <>
+          {' · '}
+          <Link to={`/runs/${job.instance_id}`}>Run of {job.pipeline}</Link>
+        </>
+      )}
+    </>
+  );
+}
+
 function JobMark({ job: { status, next_retry_at } }: { job: Job }) {
   return <Badge status={next_retry_at ? 'retrying' : status} />;
+}
+
+/** With the one that is running, which has no entry yet. */
+function countAttempts({ attempts, attempts_left_out, status }: Job): number {
+  return attempts.length + (attempts_left_out ?? 0) + (status === 'running' ? 1 : 0);
 }
 
 function partsOf(job: Job) {
@@ -60,7 +80,7 @@ function partsOf(job: Job) {
     { id: 'log', label: 'Log', content: () => <JobLog job={job} /> },
     {
       id: 'attempts',
-      label: `Attempts (${job.attempts.length + (job.attempts_left_out ?? 0)})`,
+      label: `Attempts (${countAttempts(job)})`,
       content: () => <Attempts job={job} />,
     },
     { id: 'run', label: 'Run', content: () => <JobRun jobId={job.job_id} /> },
@@ -106,14 +126,11 @@ function JobFacts({ job }: { job: Job }) {
         ],
         ['Attempt', `${job.attempt} of ${job.max_attempts ?? '?'}`],
         ['Pipeline', job.pipeline && <PipelineLink job={job} />],
-        [
-          'Run',
-          job.pipeline && job.scope_id && <Link to={`/runs/${job.scope_id}`}>{job.scope_id}</Link>,
-        ],
+        ['Run', job.instance_id && <Link to={`/runs/${job.instance_id}`}>{job.instance_id}</Link>],
         ['Parent', parent && <Link to={`/jobs/${parent}`}>{parent}</Link>],
         ['Replays', job.replay_of && <Link to={`/jobs/${job.replay_of}`}>{job.replay_of}</Link>],
         ['Schedule', job.schedule_id && `${job.plugin}/${job.schedule_id}`],
-        ['Occurrence', job.slot],
+        ['Occurrence', job.slot && <Time at={job.slot} />],
         ['Dedupe key', job.dedupe_key],
         ['Gateway boot', job.owner && <span class="mono">{job.owner}</span>],
       ]}

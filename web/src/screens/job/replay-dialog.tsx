@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { path, post, RawJson } from '../../api/client';
-import { formatJson, type Json } from '../../api/json';
+import { formatJson, type Json, REDACTED } from '../../api/json';
 import { useResource } from '../../api/resource';
 import type { Job, PluginDetail } from '../../api/types';
 import { Dialog } from '../../components/dialog';
@@ -20,9 +20,6 @@ export function editablePayload({ command, payload }: Pick<Job, 'command' | 'pay
   const given = (payload ?? {}) as Record<string, Json>;
   return command === 'handle' && 'payload' in given ? (given.payload ?? {}) : given;
 }
-
-/** What the gateway shows instead of a secret. */
-const REDACTED = '[REDACTED]';
 
 /** Returns why an edited payload cannot be sent, or null. An unedited one is not sent. */
 function checkEdit(text: string, original: string): string | null {

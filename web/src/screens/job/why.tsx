@@ -1,11 +1,12 @@
 import type { ComponentChildren } from 'preact';
 import type { Job } from '../../api/types';
-import { formatTime } from '../../format/time';
+import { Time } from '../../components/time';
+import { capitalized } from '../../format/text';
 import { Link } from '../../router/link';
 
 const BAD = new Set(['failed', 'timed_out', 'dead']);
 const MARKED =
-  /(\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b)|(\b\d{4}-\d\d-\d\dT[\d:.]+Z)/g;
+  /(?<!approve )(\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b)|(\b\d{4}-\d\d-\d\dT[\d:.]+Z)/g;
 
 /** The gateway's explanation, with the error of a failed job first. */
 export function Why({ job, why }: { job: Job; why: string[] }) {
@@ -14,7 +15,7 @@ export function Why({ job, why }: { job: Job; why: string[] }) {
     <section class={isBad ? 'why why-bad' : 'why'} aria-labelledby="why">
       <h2 id="why">Why</h2>
       {(isBad || job.next_retry_at) && job.last_error && <p class="why-error">{job.last_error}</p>}
-      {job.waits_for && <p class="why-waits">It waits: {job.waits_for}.</p>}
+      {job.waits_for && <p class="why-waits">{withLinks(capitalized(job.waits_for))}</p>}
       <ol>
         {why.map((reason) => (
           <li key={reason}>{withLinks(reason)}</li>
@@ -24,7 +25,7 @@ export function Why({ job, why }: { job: Job; why: string[] }) {
   );
 }
 
-/** Turns ids of jobs into links, and times into the viewer's zone. */
+/** Turns ids of jobs, not those of approvals, into links, and times into the viewer's zone. */
 export function withLinks(text: string): ComponentChildren[] {
   const parts: ComponentChildren[] = [];
   let place = 0;
@@ -37,9 +38,7 @@ export function withLinks(text: string): ComponentChildren[] {
           {id}
         </Link>
       ) : (
-        <time dateTime={whole} title={whole}>
-          {formatTime(whole)}
-        </time>
+        <Time at={whole} />
       ),
     );
     place = found.index + whole.length;

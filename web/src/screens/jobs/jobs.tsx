@@ -1,16 +1,17 @@
 import { withQuery } from '../../api/client';
-import { ofTopics, useRefresh, useResource } from '../../api/resource';
+import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { JobPage, JobSummary, Pipelines, Plugins } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { Filters, SelectFilter, TextFilter } from '../../components/filters';
 import { Page } from '../../components/page';
-import { ProgressBar } from '../../components/progress-bar';
+import { JobProgress } from '../../components/progress-bar';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Elapsed, Time } from '../../components/time';
 import { PERIODS, sinceOf } from '../../format/period';
 import { shortId, stepName } from '../../format/text';
+import { withLocalTimes } from '../../format/time';
 import { Link } from '../../router/link';
 import { currentQuery, queryValue, setQuery } from '../../router/router';
 import { BulkActions } from './bulk-actions';
@@ -67,11 +68,14 @@ const COLUMNS: Column<JobSummary>[] = [
     id: 'note',
     title: 'Note',
     wide: true,
-    cell: ({ waits_for, last_error }) => (
-      <span class="note" title={waits_for ?? last_error ?? ''}>
-        {waits_for ?? last_error}
-      </span>
-    ),
+    cell: ({ waits_for, last_error }) => {
+      const note = withLocalTimes(waits_for ?? last_error ?? '');
+      return (
+        <span class="note" title={note}>
+          {note}
+        </span>
+      );
+    },
   },
 ];
 
@@ -86,7 +90,7 @@ function JobState({ job }: { job: JobSummary }) {
           {attempt}/{max_attempts}
         </span>
       )}
-      {progress && <ProgressBar progress={progress} />}
+      {status === 'running' && <JobProgress id={job.job_id} known={progress} />}
     </>
   );
 }
@@ -100,7 +104,6 @@ export function Jobs() {
   const address = withQuery('/jobs', { ...filter, since, limit: PAGE_SIZE, before });
   // An older page does not change by new jobs; its rows may still end.
   const page = useResource<JobPage>(address, ofTopics('jobs'));
-  useRefresh(page.data?.jobs.some(({ status }) => status === 'running') ?? false, page.refetch);
   const plugins = useResource<Plugins>('/plugins');
   const names = (plugins.data?.plugins ?? [])
     .filter(({ state }) => state !== 'available')

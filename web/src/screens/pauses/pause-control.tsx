@@ -71,7 +71,7 @@ function PauseText({ pause }: { pause: Pause }) {
       ) : (
         ', until it is resumed'
       )}
-      {reason ? <>: {reason}</> : '.'} Its jobs stay queued.
+      {reason && <>: {reason.replace(/\.$/, '')}</>}. Its jobs stay queued.
     </p>
   );
 }

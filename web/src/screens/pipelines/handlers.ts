@@ -16,11 +16,11 @@ const KEYS: Record<string, string> = {
 
 type Trigger = Pick<PipelineRow, 'on' | 'on_hook' | 'from_pipeline'>;
 
-/** What starts a pipeline: an event type, a hook, or the end of the pipeline that has its steps. */
+/** What starts a pipeline: an event type, a hook, the end of its owner, or its schedules alone. */
 export function describeStart({ on, on_hook, from_pipeline }: Trigger): string {
   if (on !== null) return on;
-  const hook = on_hook ?? '';
-  return from_pipeline === null ? `hook ${hook}` : (KEYS[hook] ?? hook);
+  if (on_hook === null) return 'schedules';
+  return from_pipeline === null ? `hook ${on_hook}` : (KEYS[on_hook] ?? on_hook);
 }
 
 /** Puts each handler under its pipeline. */

@@ -2,8 +2,9 @@
 
 import type { PipelineStep } from '../../api/types';
 import type { GraphEdge, GraphNode } from '../../components/graph';
+import { stepName } from '../../format/text';
 
-/** The id of the event that starts the pipeline; no step has a name with a space. */
+/** The id of the node for what starts the pipeline; no step has a name with a space. */
 const START = 'the start';
 
 export interface PipelineShape {
@@ -17,10 +18,10 @@ export function shapeOf(
   steps: PipelineStep[],
   states: ReadonlyMap<string, string>,
 ): PipelineShape {
-  const entry = { id: START, title: start, subtitle: 'event', status: 'start' };
+  const entry = { id: START, title: start, subtitle: 'start', status: 'start' };
   const nodes = steps.map(({ step, kind, plugin, command, if: condition }) => ({
     id: step,
-    title: step,
+    title: stepName(step),
     subtitle: condition ? `if ${condition}` : plugin ? `${plugin}.${command}` : kind,
     status: states.get(step) ?? 'none',
   }));

@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { path, withQuery } from '../../api/client';
-import { ofTopics, useResource } from '../../api/resource';
+import { ofTopics, type Resource, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Pipeline, PipelineRun, PipelineRunDetail, PipelineRuns } from '../../api/types';
 import { LazyGraph } from '../../components/lazy-views';
@@ -13,6 +13,7 @@ import { Link } from '../../router/link';
 import { PauseButton, PauseNotice } from '../pauses/pause-control';
 import { usePauses } from '../pauses/pauses';
 import { OutcomePlots } from '../plugins/outcome-plots';
+import { concernsRun } from '../runs/run';
 import { RunTable } from '../runs/run-table';
 import { describeStart } from './handlers';
 import { shapeOf } from './pipeline-graph';
@@ -78,9 +79,9 @@ interface PipelinePartsProps {
 }
 
 function PipelineParts({ pipeline, newest }: PipelinePartsProps) {
-  const run = useResource<PipelineRunDetail>(
+  const run: Resource<PipelineRunDetail> = useResource(
     newest ? path('pipeline-runs', newest.instance_id) : null,
-    ofTopics('jobs', 'pipelines'),
+    (event) => concernsRun(event, run.data),
   );
   const states = new Map(run.data?.steps.map(({ step, status }) => [step, status]));
   const start = describeStart(pipeline);

@@ -1,6 +1,6 @@
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { Pipelines as PipelineList, PipelineRun, PipelineRuns } from '../../api/types';
+import type { Pipelines as PipelineList } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { Page } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
@@ -12,26 +12,19 @@ import { describeStart, groupHandlers, type OwnedPipeline } from './handlers';
 
 const addressOf = (name: string) => `/pipelines/${encodeURIComponent(name)}`;
 
-/** The newest run of each pipeline, among the newest runs of all. */
-function newestRuns(found: PipelineRuns | null): Map<string, PipelineRun> {
-  return new Map((found?.runs ?? []).toReversed().map((run) => [run.pipeline, run]));
-}
-
-const lastRun = (newest: Map<string, PipelineRun>): Column<OwnedPipeline> => ({
+const LAST_RUN: Column<OwnedPipeline> = {
   id: 'last',
   title: 'Last run',
-  cell: ({ name }) => {
-    const run = newest.get(name);
-    return (
-      run && (
-        <Link to={`/runs/${run.instance_id}`}>
-          <Badge status={run.status} /> <Time at={run.started_at} relative />
-        </Link>
-      )
-    );
-  },
-  sortBy: ({ name }) => newest.get(name)?.started_at ?? null,
-});
+  cell: ({ last_run: run }) =>
+    run ? (
+      <Link to={`/runs/${run.instance_id}`}>
+        <Badge status={run.status} /> <Time at={run.started_at} relative />
+      </Link>
+    ) : (
+      <span class="muted">never</span>
+    ),
+  sortBy: ({ last_run }) => last_run?.started_at ?? null,
+};
 
 const COLUMNS: Column<OwnedPipeline>[] = [
   {
@@ -82,16 +75,16 @@ const COLUMNS: Column<OwnedPipeline>[] = [
     id: 'runs',
     title: '',
     align: 'right',
-    cell: ({ name }) => <Link to={`/runs?pipeline=${encodeURIComponent(name)}`}>Runs</Link>,
+    cell: ({ name }) => (
+      <Link class="link" to={`/runs?pipeline=${encodeURIComponent(name)}`}>
+        Runs
+      </Link>
+    ),
   },
 ];
 
 export function Pipelines() {
-  const list = useResource<PipelineList>('/pipelines', ofTopics('flow'));
-  const runs = useResource<PipelineRuns>(
-    can('jobs:ro') ? '/pipeline-runs?limit=200' : null,
-    ofTopics('pipelines'),
-  );
+  const list = useResource<PipelineList>('/pipelines', ofTopics('flow', 'pipelines'));
   const [name, ...others] = COLUMNS as [Column<OwnedPipeline>, ...Column<OwnedPipeline>[]];
   return (
     <Page title="Pipelines">
@@ -100,7 +93,7 @@ export function Pipelines() {
           pipelines.length ? (
             <Table
               rows={groupHandlers(pipelines)}
-              columns={[name, lastRun(newestRuns(runs.data)), ...others]}
+              columns={can('jobs:ro') ? [name, LAST_RUN, ...others] : [name, ...others]}
               keyOf={({ name }) => name}
               label="Pipelines"
             />

@@ -10,6 +10,7 @@ import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
 import { report } from '../../components/toast';
 import { countOf } from '../../format/text';
+import { withLocalTimes } from '../../format/time';
 import { Link } from '../../router/link';
 
 type Breaker = Breakers['breakers'][number];
@@ -50,7 +51,11 @@ const TRANSITION_COLUMNS: Column<Transition>[] = [
       </>
     ),
   },
-  { id: 'reason', title: 'Reason', cell: ({ reason }) => <span class="note">{reason}</span> },
+  {
+    id: 'reason',
+    title: 'Reason',
+    cell: ({ reason }) => <span class="note">{withLocalTimes(reason ?? '')}</span>,
+  },
 ];
 
 export function BreakerList({ plugin }: { plugin: string }) {

@@ -30,7 +30,9 @@ export function FactList({ plugin }: { plugin: string }) {
                 ))}
               </ol>
             ) : (
-              <Empty title="It has recorded no facts" />
+              <Empty title="It has recorded no facts">
+                With <code>fact_outputs</code> in the manifest, each update of the state is kept.
+              </Empty>
             )}
             {cursor !== null && <p class="muted">There are older facts.</p>}
           </Section>

@@ -9,12 +9,14 @@ import { Badge } from '../../components/badge';
 import { Details, Page, Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { Tabs } from '../../components/tabs';
+import { withLocalTimes } from '../../format/time';
 import { Link } from '../../router/link';
 import { PauseButton, PauseNotice } from '../pauses/pause-control';
 import { usePauses } from '../pauses/pauses';
 import { BreakerList } from './breaker-list';
 import { FactList } from './fact-list';
 import { OutcomePlots } from './outcome-plots';
+import { describeStart, SandboxSummary } from './process-details';
 import { RunDialog } from './run-dialog';
 
 const PLOTTED_ATTEMPTS = 1000;
@@ -62,7 +64,7 @@ function partsOf(plugin: PluginDetail) {
 function Summary({ plugin }: { plugin: PluginDetail }) {
   return (
     <>
-      {plugin.reason && <p class="why-error">{plugin.reason}</p>}
+      {plugin.reason && <p class="why-error">{withLocalTimes(plugin.reason)}</p>}
       <Details
         entries={[
           ['About', plugin.description],
@@ -71,6 +73,8 @@ function Summary({ plugin }: { plugin: PluginDetail }) {
           ['Uses', plugin.uses],
           ['Parallelism', plugin.parallelism],
           ['Path', plugin.path && <span class="mono">{plugin.path}</span>],
+          ['Start', plugin.start && describeStart(plugin.start)],
+          ['Sandbox', plugin.sandbox && <SandboxSummary sandbox={plugin.sandbox} />],
         ]}
       />
     </>

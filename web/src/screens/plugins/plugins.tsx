@@ -7,6 +7,7 @@ import { Page } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
+import { withLocalTimes } from '../../format/time';
 import { Link } from '../../router/link';
 import { queryValue } from '../../router/router';
 import { useHealthChecks } from './health-checks';
@@ -64,7 +65,9 @@ const COLUMNS: Column<Row>[] = [
     id: 'about',
     title: 'About',
     wide: true,
-    cell: ({ description, reason }) => <span class="note">{reason ?? description}</span>,
+    cell: ({ description, reason }) => (
+      <span class="note">{reason ? withLocalTimes(reason) : description}</span>
+    ),
   },
 ];
 

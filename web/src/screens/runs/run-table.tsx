@@ -2,7 +2,8 @@ import type { PipelineRun } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { type Column, Table } from '../../components/table';
 import { Elapsed, Time } from '../../components/time';
-import { shortId } from '../../format/text';
+import { shortId, stepName } from '../../format/text';
+import { withLocalTimes } from '../../format/time';
 import { Link } from '../../router/link';
 
 /** The beginning of a reason, which the other columns show. */
@@ -40,15 +41,18 @@ const COLUMNS: Column<PipelineRun>[] = [
     sortBy: ({ duration_ms }) => duration_ms,
   },
   {
-    id: 'failed',
-    title: 'Failed step',
+    id: 'why',
+    title: 'Why',
     wide: true,
-    cell: ({ failed_step, reason }) => (
-      <span class="note" title={reason ?? ''}>
-        {failed_step && <strong>{failed_step} </strong>}
-        {reason?.replace(STEP_AND_JOB, '')}
-      </span>
-    ),
+    cell: ({ failed_step, reason }) => {
+      const text = withLocalTimes(reason ?? '');
+      return (
+        <span class="note" title={text}>
+          {failed_step && <strong title={failed_step}>{stepName(failed_step)} </strong>}
+          {text.replace(STEP_AND_JOB, '')}
+        </span>
+      );
+    },
   },
 ];
 

@@ -1,9 +1,10 @@
 // One run of a pipeline: its graph, its timeline, and why each step did or did not run.
 
 import { path, post } from '../../api/client';
-import { ofTopics, useResource } from '../../api/resource';
+import type { Json } from '../../api/json';
+import { concernsJobs, type Resource, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { JobTree, PipelineRunDetail, RunStep } from '../../api/types';
+import type { GatewayEvent, PipelineRunDetail, RunStep } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { ask } from '../../components/dialog';
 import { LazyGraph } from '../../components/lazy-views';
@@ -14,9 +15,10 @@ import { type Column, Table } from '../../components/table';
 import { Elapsed, Time } from '../../components/time';
 import { Timeline } from '../../components/timeline';
 import { report } from '../../components/toast';
-import { stepName } from '../../format/text';
+import { capitalized, stepName } from '../../format/text';
 import { Link } from '../../router/link';
 import { RunApprovals } from '../approvals/decision';
+import { useJobTree } from '../job/job-run';
 import { withLinks } from '../job/why';
 import { graphOf, timelineOf } from './run-steps';
 
@@ -33,7 +35,13 @@ const COLUMNS: Column<RunStep>[] = [
         stepName(step)
       ),
   },
-  { id: 'status', title: 'Status', cell: ({ status }) => <Badge status={status} /> },
+  {
+    id: 'status',
+    title: 'Status',
+    cell: ({ status, next_retry_at }) => (
+      <Badge status={status === 'queued' && next_retry_at ? 'retrying' : status} />
+    ),
+  },
   {
     id: 'plugin',
     title: 'Command',
@@ -51,14 +59,22 @@ const COLUMNS: Column<RunStep>[] = [
   {
     id: 'why',
     title: 'Why',
-    cell: ({ reason, last_error }) => <span class="note">{reason ?? last_error}</span>,
+    cell: ({ reason, last_error }) => (
+      <span class="note">{withLinks(reason ?? last_error ?? '')}</span>
+    ),
   },
 ];
 
+/** Why a run waits may depend on jobs of others; one that has ended changes with its own only. */
+export function concernsRun(event: GatewayEvent, run: PipelineRunDetail | null): boolean {
+  const { instance_id } = (event.data ?? {}) as Record<string, Json>;
+  if (event.topic === 'pipelines') return instance_id === run?.instance_id;
+  return concernsJobs(event, run?.status === 'running' ? null : (run?.steps ?? null));
+}
+
 export function RunScreen({ id }: { id: string }) {
-  const run = useResource<PipelineRunDetail>(
-    path('pipeline-runs', id),
-    ofTopics('jobs', 'pipelines'),
+  const run: Resource<PipelineRunDetail> = useResource(path('pipeline-runs', id), (event) =>
+    concernsRun(event, run.data),
   );
   return (
     <Page
@@ -88,6 +104,9 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
         <h2 id="why">{isFailed ? 'Why it failed' : 'This run'}</h2>
         {isFailed && (
           <p class="why-error">{withLinks(run.reason ?? `Step ${run.failed_step} failed.`)}</p>
+        )}
+        {run.status === 'running' && run.reason && (
+          <p class="why-waits">{withLinks(capitalized(run.reason))}</p>
         )}
         <Details
           entries={[
@@ -129,10 +148,7 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
 
 /** With every attempt of each step, from the tree of the run's jobs. */
 function RunTimeline({ run }: { run: PipelineRunDetail }) {
-  const tree = useResource<JobTree>(
-    run.root_job_id && `${path('job', run.root_job_id, 'tree')}?flat=true`,
-    ofTopics('jobs'),
-  );
+  const tree = useJobTree(run.root_job_id);
   return <Timeline rows={timelineOf(run.steps, tree.data?.jobs ?? [])} />;
 }
 

@@ -8,6 +8,7 @@ import { Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
+import { withLocalTimes } from '../../format/time';
 import { Link } from '../../router/link';
 import { setQuery } from '../../router/router';
 
@@ -36,7 +37,7 @@ const COLUMNS: Column<Occurrence>[] = [
   {
     id: 'why',
     title: 'Why',
-    cell: ({ why, reason }) => <span class="note">{why ?? reason}</span>,
+    cell: ({ why, reason }) => <span class="note">{withLocalTimes(why ?? reason ?? '')}</span>,
   },
 ];
 
@@ -76,7 +77,9 @@ export function ScheduleHistory({ name }: { name: string }) {
               label="Occurrences of the last day"
             />
           ) : (
-            <Empty title="No occurrence was due in the last day" />
+            <Empty title="No occurrence was due in the last day">
+              Use the button <em>Run now</em> to try the schedule.
+            </Empty>
           )
         }
       </Loaded>

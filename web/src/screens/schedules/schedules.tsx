@@ -1,4 +1,5 @@
-import { path, post } from '../../api/client';
+import { path, post, RawJson } from '../../api/client';
+import { formatJson, REDACTED } from '../../api/json';
 import { ofTopics, useResource } from '../../api/resource';
 import { can, canRun } from '../../api/session';
 import type { Schedule, Schedules as ScheduleList } from '../../api/types';
@@ -9,9 +10,10 @@ import { Page } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
-import { report } from '../../components/toast';
+import { notify, report } from '../../components/toast';
 import { describeRule } from '../../format/cron';
 import { countOf } from '../../format/text';
+import { withLocalTimes } from '../../format/time';
 import { Link } from '../../router/link';
 import { navigate, queryValue } from '../../router/router';
 import { ScheduleHistory } from './schedule-history';
@@ -46,7 +48,7 @@ function columns(refetch: () => void): Column<Schedule>[] {
       cell: ({ state, reason }) => (
         <>
           <Badge status={state} />
-          {reason && <span class="note"> {reason}</span>}
+          {reason && <span class="note"> {withLocalTimes(reason)}</span>}
         </>
       ),
       sortBy: ({ state }) => state,
@@ -106,7 +108,7 @@ export function Schedules() {
               </Empty>
             )}
             {reminders.length > 0 && (
-              <p class="muted">
+              <p class="muted part-actions">
                 Agents have {countOf(reminders.length, 'reminder')}: see{' '}
                 <Link to="/agents">Agents</Link>.
               </p>
@@ -125,7 +127,7 @@ interface ScheduleActionsProps {
 }
 
 function ScheduleActions({ schedule, onDone }: ScheduleActionsProps) {
-  const { plugin, command, state } = schedule;
+  const { plugin, command, pipeline, payload, state } = schedule;
   const isPaused = state === 'paused';
   const change = async (action: 'pause' | 'resume') => {
     const isSure =
@@ -142,18 +144,29 @@ function ScheduleActions({ schedule, onDone }: ScheduleActionsProps) {
     onDone();
   };
   const runNow = async () => {
-    const sent = post<{ job_id: string }>(path('plugin', plugin, command));
-    const result = await report(sent, `${plugin}.${command} is queued.`);
-    if (result) navigate(`/jobs/${result.job_id}`);
+    const text = formatJson(payload, 0);
+    if (text.includes(REDACTED)) {
+      notify('Its payload has a secret, which the page does not know.', true);
+      return;
+    }
+    const address = pipeline
+      ? `${path('pipeline', pipeline)}?async=true`
+      : path('plugin', plugin, command);
+    const sent = post<{ job_id: string | null; instance_id?: string }>(address, {
+      payload: new RawJson(text),
+    });
+    const result = await report(sent, `${pipeline ?? `${plugin}.${command}`} is started.`);
+    if (!result) return;
+    navigate(result.instance_id ? `/runs/${result.instance_id}` : `/jobs/${result.job_id}`);
   };
   return (
     <span class="row-actions">
-      {canRun(plugin, 'write') && (
+      {(pipeline ? can('plugin:rw') : canRun(plugin, 'write')) && (
         <button type="button" onClick={runNow}>
           Run now
         </button>
       )}
-      {can('system:rw') && (
+      {can('system:rw') && state !== 'exhausted' && (
         <button type="button" onClick={() => change(isPaused ? 'resume' : 'pause')}>
           {isPaused ? 'Resume' : 'Pause …'}
         </button>

@@ -93,7 +93,7 @@ export function WebhookList() {
             />
           ) : (
             <Empty title="There are no webhooks for agents">
-              Create one here or with <code>ductile webhook create</code>.
+              Create one here or with <code>ductile webhook config add</code>.
             </Empty>
           )
         }

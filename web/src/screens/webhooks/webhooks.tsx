@@ -1,11 +1,13 @@
-import { useResource } from '../../api/resource';
+import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
-import type { ConfigView } from '../../api/types';
+import type { ConfigView, Status } from '../../api/types';
 import { Page, Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Tabs } from '../../components/tabs';
+import { countOf, words } from '../../format/text';
 import { Link } from '../../router/link';
+import { LAST_STATUS } from '../plugins/health-checks';
 import { DeliveryList } from './delivery-list';
 import { RelayList } from './relay-list';
 import { WebhookList } from './webhook-list';
@@ -64,16 +66,45 @@ const COLUMNS: Column<Endpoint>[] = [
     id: 'jobs',
     title: '',
     align: 'right',
-    cell: ({ plugin }) =>
-      plugin && (
-        <Link to={`/jobs?submitted_by=webhook&plugin=${encodeURIComponent(plugin)}`}>Its jobs</Link>
+    cell: ({ plugin, pipeline }) =>
+      pipeline ? (
+        <Link class="link" to={`/runs?pipeline=${encodeURIComponent(pipeline)}`}>
+          Its runs
+        </Link>
+      ) : (
+        plugin && (
+          <Link class="link" to={`/jobs?submitted_by=webhook&plugin=${encodeURIComponent(plugin)}`}>
+            Its jobs
+          </Link>
+        )
       ),
   },
 ];
 
+/** Before the links: a wrong secret is seen here, and nowhere among the jobs. */
+function columns(refused: Status['refused_webhooks']): Column<Endpoint>[] {
+  const column: Column<Endpoint> = {
+    id: 'refused',
+    title: 'Refused in the last hour',
+    cell: ({ path }) => (
+      <span class="note">
+        {refused
+          .filter(({ endpoint }) => endpoint === path)
+          .map(({ reason, requests }) => `${countOf(requests, 'request')}: ${words(reason)}`)
+          .join('; ') || 'none'}
+      </span>
+    ),
+  };
+  return COLUMNS.toSpliced(-1, 0, column);
+}
+
+/** Between two looks at the refused requests, while jobs run. */
+const REFUSED_MS = 10_000;
+
 /** The endpoints of the configuration, which receive events of other services. */
 function Endpoints() {
   const view = useResource<ConfigView>('/config/view');
+  const status = useResource<Status>(LAST_STATUS, ofTopics('jobs'), REFUSED_MS);
   return (
     <Section title="Endpoints of the configuration">
       <Loaded resource={view}>
@@ -81,7 +112,12 @@ function Endpoints() {
           const webhooks = config.webhooks as { endpoints?: Endpoint[] } | null;
           const rows = webhooks?.endpoints ?? [];
           return rows.length ? (
-            <Table rows={rows} columns={COLUMNS} keyOf={({ path }) => path} label="Endpoints" />
+            <Table
+              rows={rows}
+              columns={columns(status.data?.refused_webhooks ?? [])}
+              keyOf={({ path }) => path}
+              label="Endpoints"
+            />
           ) : (
             <Empty title="There are no endpoints">
               Add <code>webhooks.endpoints</code> to the configuration to receive signed events of

@@ -18,6 +18,7 @@ def listing(context: CommandContext) -> None:
     """List the alert rules with their state."""
     with context.target.open_reader() as api:
         page = api.get("/alerts")
+        context.warn_of_difference(api)
     context.show(page, _show_list)
 
 

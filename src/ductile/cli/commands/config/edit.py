@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
+from ductile.cli.client import GatewayClient
 from ductile.cli.command import CommandContext, read, write
 from ductile.cli.display import print_config_value
 from ductile.cli.options import SETTING
-from ductile.errors import ConfigError, Problem, UsageError, dotted
+from ductile.errors import ConfigError, Problem, Refused, UsageError, dotted
 
 if TYPE_CHECKING:
     from ductile.config.edit.editor import ConfigEditor, FileEdit
@@ -32,6 +33,7 @@ def get(context: CommandContext, path: str) -> None:
     document = get_setting(context.config, _open_editor(context), path, os.environ)
     place = "default" if document["default"] else f"{document['file']}:{document['line']}"
     context.note(f"{document['path']}: {place}")
+    context.warn_of_unloaded_files()
     context.show(document, lambda document: print_config_value(document["value"]))
 
 
@@ -66,7 +68,7 @@ def set_(
     """
     from ductile.clock import SystemClock
     from ductile.operations.config.edit import diff_edit
-    from ductile.operations.config.seal import seal_with_edit
+    from ductile.operations.config.seal import seal_with_edit, write_seal
 
     path, text = _parse_assignment(path, value)
     editor = _open_editor(context)
@@ -74,9 +76,10 @@ def set_(
     warnings = _check(context, edit)
     seal = seal_with_edit(editor.config.parent, edit, must_match=lock)
     if edit.is_change and not context.dry_run:
+        _refuse_to_lose_gateway(context, edit)
         edit.write()
         if seal is not None and lock:
-            seal.write(SystemClock().now())
+            write_seal(seal, editor.config, environ=os.environ, now=SystemClock().now())
     needs_lock = seal is not None and not lock
     document = {
         "path": dotted(edit.path),
@@ -89,6 +92,23 @@ def set_(
         "next": _next_commands(context, edit, needs_lock) if edit.is_change else [],
     }
     context.show(document, _show_set)
+
+
+def _refuse_to_lose_gateway(context: CommandContext, edit: FileEdit) -> None:
+    """Raise `Refused` if a gateway runs that no command would find with the changed setting."""
+    from ductile.config import find_state
+    from ductile.engine.config.restart_required import LOCATIONS
+    from ductile.engine.socket_path import SOCKET
+
+    if not any(edit.path == key[: len(edit.path)] for key in LOCATIONS):
+        return
+    state = find_state(context.config, environ=os.environ)
+    if state is not None and GatewayClient.is_listening(state.dir / SOCKET):
+        option = f" --config {quote(str(context.config))}" if context.config else ""
+        raise Refused(
+            f"a gateway runs with {state.dir}, and {dotted(edit.path)} decides where commands look "
+            f"for it; first stop it: ductile system stop{option}"
+        )
 
 
 def _parse_assignment(path: str, value: str | None) -> tuple[str, str]:

@@ -11,18 +11,24 @@ import click
 
 from ductile.cli import output
 from ductile.cli.command import CommandContext, Noun, compile_config
+from ductile.cli.commands.config.apply import apply, revert
 from ductile.cli.commands.config.edit import get, set_
 from ductile.cli.commands.config.history import diff, history
 from ductile.cli.commands.config.plan import plan
+from ductile.cli.commands.config.restore import restore
 from ductile.cli.display import print_config_value
 from ductile.cli.options import SETTING
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import ConfigError, NotFound, Problem, UsageError, dotted
+from ductile.operations.config.fixes import find_fix
 
 config = Noun("config", "Create, check, plan, edit and seal the configuration.")
 config.add_command(get)
 config.add_command(set_)
 config.add_command(plan)
+config.add_command(apply)
+config.add_command(revert)
+config.add_command(restore)
 config.add_command(history)
 config.add_command(diff)
 
@@ -63,9 +69,9 @@ def _show_init(document: dict[str, Any]) -> None:
 def check(context: CommandContext, strict: bool) -> int:
     """Check the configuration and report every problem.
 
-    Each problem has its file, line and column. Exit 78 if the configuration cannot run. A section
-    that depends on a section with errors is checked once those are fixed, and warnings are
-    reported once there are no errors.
+    Each problem has its file, line and column. Exit 78 if the configuration cannot run. An entry
+    with errors does not hide the problems of others; what depends on it is checked once they are
+    fixed. Warnings are reported once there are no errors.
     """
     from ductile.clock import SystemClock
     from ductile.operations.config.check import check as check_config
@@ -94,6 +100,8 @@ def check(context: CommandContext, strict: bool) -> int:
 def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
     for warning in warnings:
         output.print_line(f"warning: {warning}", fg="yellow")
+        if fix := find_fix(warning):
+            output.print_line(f"  run: ductile {fix}")
     counts = [
         output.format_count(len(document["files"]), "file"),
         output.format_count(len(document["plugins"]), "plugin"),
@@ -119,6 +127,7 @@ def show(context: CommandContext, entity: str | None) -> None:
     document: Any = redact(loaded.settings)
     if entity is not None:
         document = _select(context, document, entity)
+    context.warn_of_unloaded_files()
     context.show(document, print_config_value)
 
 
@@ -163,17 +172,28 @@ def schema(context: CommandContext, kind: str) -> None:  # noqa: ARG001 - JSON i
 
 @config.write("lock")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
-def lock(context: CommandContext, files: tuple[Path, ...]) -> None:
+@click.option("--plugin", metavar="NAME", help="Accept only this plugin as it is now.")
+def lock(context: CommandContext, files: tuple[Path, ...], plugin: str | None) -> None:
     """Seal the configuration and plugins in .checksums.
 
-    With FILE, only these files are accepted as they are now; other changed files stay refused.
+    With FILE, only these files are accepted as they are now; other changed files stay refused. What
+    has changed since the seal is shown by file and line; with --dry-run, nothing is sealed.
     """
     from ductile.clock import SystemClock
     from ductile.config import find
-    from ductile.operations.config.seal import accept_files, measure_files
+    from ductile.operations.config import seal
+    from ductile.operations.config.seal_changes import describe_changes
 
-    path = find(context.config, os.environ)
-    measured = accept_files(path, files, os.environ) if files else measure_files(path, os.environ)
+    is_named = context.config is not None or "DUCTILE_CONFIG_DIR" in os.environ
+    path = find(context.config if is_named else _config_of(files), os.environ)
+    if plugin is not None:
+        if files:
+            raise UsageError("name either files or a plugin")
+        measured = seal.accept_plugin(path, plugin, os.environ)
+    elif files:
+        measured = seal.accept_files(path, files, os.environ)
+    else:
+        measured = seal.measure_files(path, os.environ)
     if measured.problems:
         problems = output.format_count(len(measured.problems), "problem")
         output.print_stderr(
@@ -181,16 +201,33 @@ def lock(context: CommandContext, files: tuple[Path, ...]) -> None:
             "its plugins are not sealed",
             fg="yellow",
         )
+    changes = describe_changes(path, os.environ)
     if not context.dry_run:
-        measured.seal.write(SystemClock().now())
-    plugins = [plugin["name"] for plugin in measured.seal.plugin_fingerprints]
-    document = {"seal": str(measured.seal.path), "files": measured.files, "plugins": plugins}
+        now = SystemClock().now()
+        if failure := seal.write_seal(measured.seal, path, environ=os.environ, now=now):
+            message = f"warning: later changes will be shown without their lines: {failure}"
+            output.print_stderr(message, fg="yellow")
+    plugins = [fingerprint["name"] for fingerprint in measured.seal.plugin_fingerprints]
+    document = {
+        "seal": str(measured.seal.path),
+        "files": measured.files,
+        "changes": {name: text for name, text in changes.items() if name in measured.files},
+        "plugins": plugins,
+    }
     context.show({**document, "dry_run": context.dry_run}, _show_lock)
+
+
+def _config_of(files: Sequence[Path]) -> Path | None:
+    """The configuration that contains the first file, as refusals name files without it."""
+    folders = files[0].absolute().parents if files else ()
+    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
 
 
 def _show_lock(document: dict[str, Any]) -> None:
     for name, state in sorted(document["files"].items()):
         output.print_line(f"{state:<8} {name}")
+    for change in document["changes"].values():
+        output.print_diff(change)
     kept = sum(state != "gone" for state in document["files"].values())
     files = output.format_count(kept, "file")
     plugins = output.format_count(len(document["plugins"]), "plugin")

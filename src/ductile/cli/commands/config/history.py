@@ -23,17 +23,24 @@ def history(context: CommandContext, limit: int) -> None:
 
 def _show_history(document: Mapping[str, Any]) -> None:
     output.print_table(
-        ("snapshot", "first in force", "last put in force"),
+        ("snapshot", "first in force", "last put in force", "state"),
         (
             (
                 row["id"],
                 output.format_time(row["created_at"]),
                 output.format_time(row["adopted_at"]),
+                _state(row),
             )
             for row in document["snapshots"]
         ),
         empty="no configuration was in force yet",
     )
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["in_force"]:
+        return "in force"
+    return "can return" if row["restorable"] else "files not kept"
 
 
 @read("diff")

@@ -60,6 +60,8 @@ def show_plan(document: Mapping[str, Any]) -> None:
     _print_group("secrets", [(f"changed  {path}", "yellow") for path in document["secrets"]])
     _print_group("settings", [format_setting(row) for row in document["settings"]])
     _print_group("queued jobs", [_job_line(row) for row in document["jobs"]])
+    if document["jobs_left_out"]:
+        output.print_line("warning: not all kinds of queued jobs were compared", fg="yellow")
 
 
 Line = tuple[str, str | None]
@@ -111,8 +113,8 @@ def _fire_lines(
 def _show_graph(graph: Mapping[str, Any]) -> None:
     lines: list[Line] = [(f"+ {edge}", "green") for edge in graph["edges_added"]]
     lines += [(f"- {edge}", "red") for edge in graph["edges_removed"]]
-    for noun, rows in (("pipeline", graph["pipelines"]), ("step", graph["steps"])):
-        for row in rows:
+    for noun in ("route", "pipeline", "step"):
+        for row in graph[f"{noun}s"]:
             fields = f": {', '.join(row['fields'])}" if row["fields"] else ""
             lines.append((f"{row['change']}  {noun} {row['name']}{fields}", _colour(row["change"])))
     _print_group("routes and pipelines", lines)

@@ -10,6 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext
+from ductile.cli.options import parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +20,7 @@ def pause_options(command: F) -> F:
     options = (
         click.option("--reason", metavar="TEXT", help="Why, shown with every held job."),
         click.option("--for", "duration", metavar="DURATION", help="Resume after this time: 2h."),
-        click.option("--until", metavar="TIME", help="Resume at this time."),
+        click.option("--until", type=parse_time, metavar="TIME", help="Resume at this time."),
     )
     for option in reversed(options):
         command = option(command)

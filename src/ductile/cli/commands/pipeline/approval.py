@@ -11,6 +11,7 @@ from ductile.cli.client import path_to
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import limit_option
 from ductile.core.waits.decision import WaitStatus
+from ductile.model import JobStatus
 
 approval = Noun("approval", "List, approve and reject what pipelines wait for.")
 STATUSES = ("waiting", "approved", "rejected", "expired", "cancelled")
@@ -73,6 +74,8 @@ def _decide(context: CommandContext, approval_id: str, action: str, comment: str
 def _show_decision(done: dict[str, Any]) -> None:
     verb = "would be" if done.get("dry_run") else "is"
     output.print_line(f"approval {done['id']} {verb} {done['status']}")
+    if done["status"] == WaitStatus.APPROVED and done["job_status"] == JobStatus.FAILED:
+        output.print_stderr(f"its step failed nevertheless: ductile job why {done['job_id']}")
 
 
 def _show_list(page: dict[str, Any]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -21,7 +22,15 @@ from ductile.cli.explain import (
     fold_steps,
     is_plain_switch,
 )
-from ductile.cli.options import DEDUPE_TTL, PIPELINE, TIMEOUT, read_json, resolve_job_id
+from ductile.cli.options import (
+    DEDUPE_TTL,
+    DETACHED,
+    PIPELINE,
+    PRIORITY,
+    TIMEOUT,
+    read_json,
+    resolve_job_id,
+)
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import ConfigError, DuctileError, NotFound, NotRunning, UsageError
 
@@ -38,7 +47,7 @@ def is_terminal() -> bool:
 
 @pipeline.read("list")
 def listing(context: CommandContext) -> None:
-    """List pipelines and their triggers."""
+    """List pipelines with their triggers and last runs."""
     with context.target.open_reader() as api:
         page = api.get("/pipelines")
         context.warn_of_difference(api)
@@ -47,13 +56,25 @@ def listing(context: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("pipeline", "trigger", "mode", "steps", "note"),
+        ("pipeline", "trigger", "mode", "steps", "last run", "outcome", "note"),
         (
-            (row["name"], _trigger(row), row["execution_mode"], row["steps"], _pause_note(row))
+            (
+                row["name"],
+                _trigger(row),
+                row["execution_mode"],
+                row["steps"],
+                *_describe_last_run(row),
+                _pause_note(row),
+            )
             for row in page["pipelines"]
         ),
         empty="no pipelines; define one under `pipelines:` in the config",
     )
+
+
+def _describe_last_run(row: Json) -> tuple[str | None, str | None]:
+    run = row.get("last_run")
+    return (output.format_time(run["started_at"]), run["status"]) if run else (None, None)
 
 
 def _pause_note(row: Json) -> str | None:
@@ -78,18 +99,25 @@ def show(context: CommandContext, name: str) -> None:
 
 def _get(context: CommandContext, name: str) -> Json:
     with context.target.open_reader() as api:
-        try:
+        with explain_unloaded(context, name):
             found = api.get(path_to("pipeline", name))
-        except DuctileError as error:
-            if error.code == "not_found" and api.running and _is_in_files(context, name):
-                run = context.repeat_options("ductile system reload")
-                raise NotFound(
-                    f"pipeline {name} is in the files, and the running gateway has not loaded it; "
-                    f"run: {run}"
-                ) from None
-            raise
         context.warn_of_difference(api)
         return found
+
+
+@contextmanager
+def explain_unloaded(context: CommandContext, name: str) -> Iterator[None]:
+    """Raise what helps where the gateway does not find a pipeline that the files have."""
+    try:
+        yield
+    except DuctileError as error:
+        if error.code != NotFound.code or not _is_in_files(context, name):
+            raise
+        run = context.repeat_options("ductile system reload")
+        raise NotFound(
+            f"pipeline {name} is in the files, and the running gateway has not loaded it; "
+            f"run: {run}"
+        ) from None
 
 
 def _is_in_files(context: CommandContext, name: str) -> bool:
@@ -146,8 +174,8 @@ def visualize(context: CommandContext, name: str, text: bool, mermaid: bool) -> 
 @PAYLOAD
 @click.option("--dedupe-key", metavar="K", help="Skip if a first step with this key already ran.")
 @DEDUPE_TTL
-@click.option("--priority", metavar="D", help="Start as if enqueued this much earlier: 10m.")
-@click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
+@PRIORITY
+@DETACHED
 @TIMEOUT
 def run(
     context: CommandContext,
@@ -178,10 +206,11 @@ def run(
         )
     keys = {"dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     body = {"payload": given, "priority": priority, **keys}
-    started = client.post(
-        f"{path_to('pipeline', name)}?async=true",
-        {key: value for key, value in body.items() if value is not None},
-    )
+    with explain_unloaded(context, name):
+        started = client.post(
+            f"{path_to('pipeline', name)}?async=true",
+            {key: value for key, value in body.items() if value is not None},
+        )
     if detached:
         context.show(started, _show_started)
         return 0
@@ -254,6 +283,9 @@ def _wait_for_end(
 def _show_started(started: Json) -> None:
     if started["deduplicated"]:
         output.print_line(f"not started: job {started['job_id']} has the same dedupe key")
+    elif started["status"] == "skipped":
+        output.print_line(f"not started: {started['reason']}")
+        output.print_line(f"job {started['job_id']}", fg="bright_black")
     else:
         output.print_line(f"started {started['pipeline']}, instance {started['instance_id']}")
         output.print_line(f"job {started['job_id']}", fg="bright_black")
@@ -306,6 +338,7 @@ def dry_run(
     if job_id is not None and payload is not None:
         raise UsageError("--job and --payload cannot be combined: a job has its own payload")
     if path is None or payload is not None:
+        context.warn_of_unloaded_files()
         context.show(_plan(context, which, given), lambda plan: _show_plan(context, plan))
         return 0
     from ductile.cli.errors import sigterm_as_interrupt

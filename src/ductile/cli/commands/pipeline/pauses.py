@@ -6,6 +6,7 @@ import click
 
 from ductile.cli.command import CommandContext, write
 from ductile.cli.commands.flow import pause as pauses
+from ductile.cli.commands.pipeline.definitions import explain_unloaded
 from ductile.cli.options import PIPELINE
 
 
@@ -17,7 +18,8 @@ def pause(context: CommandContext, name: str, **options: str | None) -> None:
 
     Runs can still be started; their jobs are queued. Running jobs continue.
     """
-    pauses.pause(context, "pipelines", name, **options)
+    with explain_unloaded(context, name):
+        pauses.pause(context, "pipelines", name, **options)
 
 
 @write("resume")

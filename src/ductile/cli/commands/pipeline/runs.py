@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -9,6 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, read, write
+from ductile.cli.commands.pipeline.definitions import explain_unloaded
 from ductile.cli.options import MIN_ID_LENGTH, limit_option, parse_since
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, NotFound, UsageError
@@ -16,6 +18,9 @@ from ductile.model import RunStatus
 
 RECENT = 1000
 """Runs among which a shortened id is looked up."""
+MAX_REASON = 200
+_STEP_AND_JOB = re.compile(r"^step \S+ ended as \w+ \(job [^)]*\): ")
+"""The beginning of a stored reason, without which the list shows it."""
 _RUN = click.argument("typed_id", metavar="RUN")
 
 
@@ -61,7 +66,8 @@ def runs(
             except DuctileError as error:
                 if error.code != NotFound.code:
                     raise
-                raise NotFound(f"{error}{did_you_mean(which, pipelines)}") from None
+                with explain_unloaded(context, which):
+                    raise NotFound(f"{error}{did_you_mean(which, pipelines)}") from None
     context.show(found, _show_list if is_list else lambda run: _show_run(context, run))
 
 
@@ -104,7 +110,7 @@ def resolve_run_id(api: GatewayApi, typed_id: str) -> str:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("run", "pipeline", "status", "trigger", "started", "took", "failed step", "reason"),
+        ("run", "pipeline", "status", "trigger", "started", "took", "why"),
         (
             (
                 run["instance_id"],
@@ -113,8 +119,7 @@ def _show_list(page: Json) -> None:
                 run["trigger"],
                 output.format_time(run["started_at"]),
                 _took(run),
-                run["failed_step"],
-                output.clip(run["reason"], 80) if run["reason"] else None,
+                _explain_briefly(run),
             )
             for run in page["runs"]
         ),
@@ -122,6 +127,19 @@ def _show_list(page: Json) -> None:
     )
     if page["cursor"]:
         output.print_stderr(f"earlier runs: --before {page['cursor']}")
+
+
+def _explain_briefly(run: Json) -> str | None:
+    """The failed step and its error, or what the run waits for; the run itself shows all of it."""
+    reason = run["reason"]
+    if reason and run["failed_step"]:
+        name = run["failed_step"].rpartition(".")[2]
+        reason = f"{name}: {_STEP_AND_JOB.sub('', reason)}"
+    return _clip_reason(reason)
+
+
+def _clip_reason(reason: str | None) -> str | None:
+    return output.clip_middle(output.format_times(reason), MAX_REASON) if reason else None
 
 
 def _took(run: Json) -> str | None:
@@ -144,7 +162,7 @@ def _show_run(context: CommandContext, run: Json) -> None:
                 step["attempt"],
                 output.format_time(step["started_at"]) if step["started_at"] else None,
                 step["job_id"],
-                output.clip(step["reason"], 80) if step["reason"] else None,
+                _clip_reason(step["reason"]),
             )
             for step in run["steps"]
         ),
@@ -162,13 +180,13 @@ def _facts(run: Json) -> Iterator[tuple[str, str]]:
     if run["parent_job_id"]:
         yield "because", f"of an event of job {run['parent_job_id']}"
     if run["reason"]:
-        yield "reason", run["reason"]
+        yield "reason", output.format_times(run["reason"])
 
 
 def _show_step_details(context: CommandContext, step: Json) -> None:
     if step["status"] == "waiting" and step["job_id"]:
         # Also in the table, which has no room for the command that decides.
-        output.print_line(f"{step['step']}: {step['reason']}", fg="yellow")
+        output.print_line(f"{step['step']}: {output.format_times(step['reason'])}", fg="yellow")
     if step["log_tail"] and (step["reason"] or context.verbose):
         output.print_section(f"{step['step']}: end of the log", step["log_tail"].rstrip())
     if context.verbose and step["job_id"]:

@@ -20,6 +20,7 @@ from ductile.errors import NotFound, Problem, Refused, UsageError, errors_of
 
 if TYPE_CHECKING:
     from ductile.engine.config.compiled import CompiledConfig
+    from ductile.operations.dry_run.plugin import PluginTest
     from ductile.plugins.validate import Inspection
 
 LANGUAGES = AliasedChoice(
@@ -111,6 +112,11 @@ def _short(path: Path) -> str:
     "--payload", metavar="JSON|@FILE|-", help="Payload of the job; for handle, of the event."
 )
 @click.option("--event", metavar="FILE|-", help="Whole event for handle: {type, payload, ...}.")
+@click.option(
+    "--webhook",
+    metavar="JSON|@FILE|-",
+    help="Webhook request: {name, provider, headers, body, ...}.",
+)
 @click.option("--state", metavar="FILE|-", help="Plugin state. Default: empty.")
 @click.option(
     "--config-json", metavar="JSON|@FILE|-", help="Plugin config instead of the configured one."
@@ -121,6 +127,7 @@ def test(
     command: str | None,
     payload: str | None,
     event: str | None,
+    webhook: str | None,
     state: str | None,
     config_json: str | None,
 ) -> int:
@@ -130,36 +137,40 @@ def test(
     Nothing is recorded: state, facts, events and retries are only shown. A directory is run
     with default settings, unless --config names a configuration. Exit 1 if the job would fail.
     """
-    if payload is not None and event is not None:
-        raise UsageError("--payload and --event cannot be combined")
+    from ductile.operations.dry_run import plugin as trial
+
+    if sum(given is not None for given in (payload, event, webhook)) > 1:
+        raise UsageError("--payload, --event and --webhook cannot be combined")
     config = _read_object(config_json, "--config-json")
-    compiled, name = _prepare(context, target, config)
+    compiled, name = prepare_plugin(context, target, config)
     if event is not None and command not in (None, HANDLE):
         raise UsageError(f"--event works with the command {HANDLE}, not with {command}")
     known = {c.name: c.type.value for c in compiled.registry.plugins[name].manifest.commands}
-    chosen = choose_command(name, known, HANDLE if event is not None else command)
+    default = HANDLE if event is not None or (webhook is not None and command is None) else command
+    chosen = choose_command(name, known, default)
     given = read_json(payload) if event is None else _read_event(event)
-    trial_input = {} if given is None else given
-    done = _run_trial(context, compiled, name, chosen, trial_input, _read_state(state))
+    baggage: Mapping[str, Any] = {}
+    if webhook is not None:
+        from ductile.operations.dry_run.webhook import read_webhook
+
+        request = read_json(webhook, "--webhook")
+        sent = read_webhook(compiled.settings, name, chosen, request)
+        given, baggage = sent.payload, sent.context
+    job_input = {} if given is None else given
+    wanted = trial.PluginTest(name, chosen, job_input, _read_state(state), baggage)
+    done = _run_trial(context, compiled, wanted)
     context.show(done, lambda done: _show_trial(context, done))
     return 0 if done["status"] == "succeeded" else 1
 
 
-def _run_trial(
-    context: CommandContext,
-    compiled: CompiledConfig,
-    name: str,
-    command: str,
-    payload: Any,
-    state: Json,
-) -> Json:
+def _run_trial(context: CommandContext, compiled: CompiledConfig, wanted: PluginTest) -> Json:
     from ductile.cli.errors import sigterm_as_interrupt
     from ductile.clock import SystemClock, SystemEntropy
     from ductile.operations.dry_run import plugin as trial
 
-    context.note(f"running {' '.join(compiled.plans[name].argv)}")
-    with sigterm_as_interrupt(), output.show_progress(f"running {name} {command}"):
-        wanted = trial.PluginTest(name, command, payload, state)
+    context.note(f"running {' '.join(compiled.plans[wanted.plugin].argv)}")
+    progress = f"running {wanted.plugin} {wanted.command}"
+    with sigterm_as_interrupt(), output.show_progress(progress):
         return trial.run(compiled, wanted, SystemClock().now(), SystemEntropy())
 
 
@@ -185,18 +196,26 @@ def _read_state(file: str | None) -> Json:
     return _read_object(file if file == "-" else f"@{file}", "--state") or {}
 
 
-def _prepare(
+def prepare_named(
+    context: CommandContext, name: str, config: Mapping[str, Any] | None
+) -> CompiledConfig:
+    """Return the configuration with a plugin of its roots, and with all secrets."""
+    from ductile.operations.dry_run import plugin as trial
+
+    compiled = compile_config(trial.with_plugin(context.target.runnable, name, config))
+    if name not in compiled.registry.plugins:
+        raise _not_loaded(compiled, name)
+    return compiled
+
+
+def prepare_plugin(
     context: CommandContext, target: str, config: Mapping[str, Any] | None
 ) -> tuple[CompiledConfig, str]:
     """Return the configuration with the plugin, and its name; may raise `InvalidPlugin`."""
     from ductile.operations.dry_run import plugin as trial
 
     if not is_directory(context, target):
-        loaded = trial.with_plugin(context.target.runnable, target, config)
-        compiled = compile_config(loaded)
-        if target not in compiled.registry.plugins:
-            raise _not_loaded(compiled, target)
-        return compiled, target
+        return prepare_named(context, target, config), target
     inspection = _inspect(resolve_path(target), context)
     if not inspection.is_valid:
         raise InvalidPlugin([inspection])

@@ -15,10 +15,13 @@ from ductile.cli.commands.plugin.authoring import new, test, validate
 from ductile.cli.commands.plugin.install import install, update
 from ductile.cli.commands.plugin.state import state
 from ductile.cli.commands.plugin.sync import sync
+from ductile.cli.commands.plugin.trace import trace
 from ductile.cli.display import RELOAD, print_attempt_output, print_reload_hint
 from ductile.cli.options import (
     DEDUPE_TTL,
+    DETACHED,
     PLUGIN,
+    PRIORITY,
     TIMEOUT,
     choose_command,
     read_json,
@@ -26,9 +29,14 @@ from ductile.cli.options import (
 )
 from ductile.errors import ConfigError, UsageError
 
-plugin = Noun("plugin", "Create, test, list and run plugins.")
+plugin = Noun(
+    "plugin",
+    "Create, test, list and run plugins.",
+    actions={"compare": "commands.plugin.compare:compare"},
+)
 plugin.add_command(new)
 plugin.add_command(test)
+plugin.add_command(trace)
 plugin.add_command(validate)
 plugin.add_command(sync)
 plugin.add_command(install)
@@ -43,6 +51,7 @@ def listing(context: CommandContext) -> None:
     """List plugins with their state and commands."""
     with context.target.open_reader() as api:
         page = api.get("/plugins")
+        context.warn_of_difference(api)
     context.show(page, _show)
     if any(row["state"] == "refused" for row in page["plugins"]):
         print_reload_hint(api)
@@ -83,7 +92,7 @@ def _show(page: Json) -> None:
 @click.argument("name", metavar="NAME", type=PLUGIN)
 def show(context: CommandContext, name: str) -> None:
     """Show a plugin: its state, commands and environment."""
-    with context.target.open_reader() as api:
+    with context.target.open_reader() as api, context.reading_gateway(api):
         found = api.get(path_to("plugin", name))
     context.show(found, _show_plugin)
     if found["state"] == "refused":
@@ -117,10 +126,14 @@ def _show_sandbox(sandbox: Json) -> None:
         output.print_line(f"    not held: {name}: {reason}")
     for key in ("read", "write", "network", "memory", "processes", "cpu_time", "file_size"):
         if sandbox[key]:
-            output.print_line(f"    {key}: {_join(sandbox[key])}")
+            output.print_line(f"    {key}: {_describe_grant(key, sandbox[key])}")
 
 
-def _join(value: Json) -> str:
+def _describe_grant(key: str, value: Any) -> str:
+    if key in ("memory", "file_size"):
+        return f"{value / 2**20:g} MiB"
+    if key == "cpu_time":
+        return f"{value:g} s"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -142,8 +155,8 @@ def _alias(row: Json) -> str | None:
 @click.option("--payload-file", metavar="FILE", hidden=True, help="Same as --payload @FILE.")
 @click.option("--dedupe-key", metavar="K", help="Skip if a job with this key already ran.")
 @DEDUPE_TTL
-@click.option("--priority", metavar="D", help="Start as if enqueued this much earlier: 10m.")
-@click.option("--async", "detached", is_flag=True, help="Do not wait for the end.")
+@PRIORITY
+@DETACHED
 @TIMEOUT
 def run(
     context: CommandContext,

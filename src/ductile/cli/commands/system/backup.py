@@ -182,7 +182,7 @@ def _describe_check(table: str, rows: int) -> str:
 @click.option(
     "--allow-violations",
     is_flag=True,
-    help="Accept violated invariants; a damaged file is always refused.",
+    help="Accept violated invariants, but never a damaged file.",
 )
 def restore(context: CommandContext, path: Path, allow_violations: bool) -> None:
     """Replace the ledger with a backup.

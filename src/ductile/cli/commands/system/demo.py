@@ -44,8 +44,9 @@ The dashboard; this address logs in once, within a minute, and `ductile ui` make
 Their schedules run them again every few seconds. When the weather changes, a route turns that
 event into a job of `umbrella`. Twice a minute an archive is made, and the pipeline `publish` copies
 it to two places, one of which fails now and then. The plugin `outside` plays a shop, whose signed
-webhooks start the pipeline `order`, and an agent that sends heartbeats. Each log line describes a
-job. The state of the plugins is in a ledger, so it survives a restart. In another terminal, try:
+webhooks start the pipeline `order`, and an agent that sends heartbeats. The pipeline `restock`
+waits for your approval. Each log line describes a job. The state of the plugins is in a ledger, so
+it survives a restart. In another terminal, try:
 
 {commands}
 

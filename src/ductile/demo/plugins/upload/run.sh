@@ -6,7 +6,7 @@ request=$(cat)
 target=$(printf '%s' "$request" | sed -n 's/.*"target": *"\([a-z]*\)".*/\1/p')
 echo "copying to ${target:-nowhere}" >&2
 
-if [ "$target" = cloud ] && [ $(($(date +%s) % 2)) -eq 0 ]; then
+if [ "$target" = cloud ] && [ $(($(od -An -N1 -tu1 /dev/urandom) % 2)) -eq 0 ]; then
     echo '{"status": "error", "error": "the cloud did not answer", "retry": true}'
     exit
 fi

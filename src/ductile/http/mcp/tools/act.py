@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ductile.core.jobs.state_machine import ENDED
 from ductile.core.values.suggest import nearest
-from ductile.errors import UsageError
+from ductile.errors import DuctileError, UsageError
 from ductile.http.mcp.results import Json, fetch_page, mark, pick, shorten
 from ductile.http.mcp.route_caller import RouteError
 from ductile.http.mcp.tool import GatewayTool, ToolCall, ToolRefusal
-from ductile.http.mcp.tools.observe import MAX_WAIT, NUMBER, TEXT, word_of
+from ductile.http.mcp.tools.observe import NUMBER, TEXT, word_of
 
 DRY_RUN: Json = {"type": "boolean"}
 EXPECTED: Json = {"type": "integer", "description": "the count of the dry run"}
@@ -54,10 +54,14 @@ async def _run_command(call: ToolCall, body: Json) -> Json:
     )
     if call.dry_run:
         return {**started, "done": False}
-    job_id, wait = str(started["job_id"]), _wait(call)
-    if not wait or started["status"] in ENDED:
+    if not call.get("wait_s") or started["status"] in ENDED:
         return {**started, "done": started["status"] in ENDED}
-    found = await call.read("/job/{job_id}", query={"wait": f"{wait:.3f}"}, job_id=job_id)
+    try:
+        found = await call.read(
+            "/job/{job_id}", query={"wait": call.wait()}, job_id=str(started["job_id"])
+        )
+    except DuctileError as error:
+        return _not_followed(started, error)
     return shorten({**mark(pick(found, *OUTCOME)), "done": found["status"] in ENDED})
 
 
@@ -71,13 +75,15 @@ async def _run_pipeline(call: ToolCall, body: Json) -> Json:
     )
     if call.dry_run:
         return shorten({**mark(started), "done": False})
-    run_id, wait = str(started["instance_id"]), _wait(call)
+    run_id = str(started["instance_id"])
     shown = {**pick(started, "job_id", "pipeline", "status", "deduplicated"), "run_id": run_id}
-    if not wait:
+    if not call.get("wait_s"):
         return {**shown, "done": False}
-    found = await call.read(
-        "/pipeline-instance/{instance_id}", query={"wait": f"{wait:.3f}"}, instance_id=run_id
-    )
+    query = {"wait": call.wait()}
+    try:
+        found = await call.read("/pipeline-instance/{instance_id}", query=query, instance_id=run_id)
+    except DuctileError as error:
+        return _not_followed(shown, error)
     ended = bool(found["tree_ended"])
     steps = [mark(pick(job, "step", "job_id", "status", "last_error")) for job in found["jobs"]]
     status = found["status"] if ended else "running"
@@ -85,8 +91,10 @@ async def _run_pipeline(call: ToolCall, body: Json) -> Json:
     return shorten({**shown, "status": status, "done": ended, "steps": steps[:20], **more})
 
 
-def _wait(call: ToolCall) -> float:
-    return max(0.0, min(float(call.get("wait_s", 0)), MAX_WAIT))
+def _not_followed(started: Json, error: DuctileError) -> Json:
+    """What was started, although its end cannot be read: the start is committed, and a refusal
+    would make the caller start it again."""
+    return shorten({**started, "done": False, "note": f"queued; not followed: {error.message}"})
 
 
 async def _with_nearest(call: ToolCall, error: RouteError) -> RouteError:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ductile.core.values.suggest import nearest
-from ductile.errors import NotFound, UsageError
+from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.http.mcp.results import Json, mark, pick, shorten
-from ductile.http.mcp.route_caller import RouteError
-from ductile.http.mcp.tool import GatewayTool, ToolCall
+from ductile.http.mcp.tool import GatewayTool, ToolCall, ToolRefusal
 from ductile.http.mcp.tools.act import DRY_RUN
 from ductile.http.mcp.tools.observe import TEXT, word_of
 
+READS = frozenset({"check", "plan", "watch", "history"})
+COMPARED_JOBS = 10
 TRIAL = (
     "plugin",
     "command",
@@ -30,10 +31,13 @@ TRIAL = (
 
 async def config(call: ToolCall) -> Json:
     action = call["action"]
-    if action == "check":
-        return shorten(await call.read("/config/check"))
     if action == "view":
         return shorten(await _view(call))
+    if action in READS:
+        query = call.only("plan") if action == "watch" else {}
+        return shorten(mark(await call.read(f"/config/{action}", query=query)))
+    if action in ("apply", "revert"):
+        return await _put_in_force(call, action)
     if action == "reload":
         done = await call.act("/system/reload", body={"dry_run": call.dry_run})
         return shorten({**done, "dry_run": call.dry_run, "done": not call.dry_run})
@@ -45,11 +49,20 @@ async def config(call: ToolCall) -> Json:
         return shorten({**changed, "dry_run": call.dry_run, "done": False})
     try:
         await call.act("/system/reload", body={})
-    except RouteError as error:
+    except DuctileError as error:
         # The file is written: to report a plain failure would be wrong as well.
         note = f"written, not in force: {error.message}"
         return shorten({**changed, "done": False, "in_force": False, "note": note})
     return shorten({**changed, "done": True, "in_force": True})
+
+
+async def _put_in_force(call: ToolCall, action: str) -> Json:
+    """Apply a plan, or return to a snapshot; a dry run shows the plan with its id."""
+    if not call.dry_run and "plan" not in call.given:
+        raise ToolRefusal("plan_needed", f"{action} needs the id of a plan; dry_run returns it")
+    given = call.only("plan", "snapshot") if action == "revert" else call.only("plan")
+    done = await call.act(f"/config/{action}", body={**given, "dry_run": call.dry_run})
+    return shorten(mark({**done, "dry_run": call.dry_run, "done": not call.dry_run}))
 
 
 async def _view(call: ToolCall) -> Json:
@@ -88,6 +101,10 @@ async def plugin(call: ToolCall) -> Json:
     if action == "validate":
         done = await call.read("/plugins/{plugin}/validate", plugin=name)
         return shorten({**done, "done": True})
+    if action == "compare":
+        path = "/plugins/{plugin}/compare"
+        done = await call.act(path, body={"limit": COMPARED_JOBS}, plugin=name)
+        return shorten({**mark(pick(done, "is_loaded", "summary", "jobs")), "done": True})
     if "command" not in call.given:
         raise UsageError("test needs the command of the plugin")
     path = "/plugins/{plugin}/test/{command}"
@@ -99,10 +116,15 @@ async def plugin(call: ToolCall) -> Json:
 CHANGING = (
     GatewayTool(
         "config",
-        "Check the files, view a setting in force, change one (written, then loaded; dry_run shows "
-        "the difference), or reload.",
+        "View a setting in force, change one (written, then loaded; dry_run shows the difference), "
+        "or plan the files, apply the id of that plan, watch its error rates, revert.",
         {
-            "action": word_of("check", "view", "set", "reload"),
+            "action": word_of(
+                *("check", "view", "set", "reload"),
+                *("plan", "apply", "watch", "history", "revert"),
+            ),
+            "plan": TEXT,
+            "snapshot": TEXT,
             "path": {"type": "string", "description": "such as plugins.echo.schedules[0].every"},
             "value": {},
             "dry_run": DRY_RUN,
@@ -112,6 +134,11 @@ CHANGING = (
         (
             ("GET", "/config/check"),
             ("GET", "/config/view"),
+            ("GET", "/config/plan"),
+            ("GET", "/config/watch"),
+            ("GET", "/config/history"),
+            ("POST", "/config/apply"),
+            ("POST", "/config/revert"),
             ("POST", "/config/set"),
             ("POST", "/system/reload"),
         ),
@@ -121,10 +148,10 @@ CHANGING = (
     ),
     GatewayTool(
         "plugin",
-        "Create a plugin from a template, validate its files, or run it once as a test, which "
-        "records nothing here.",
+        "Create a plugin from a template, validate its files, or, without a record, test it once "
+        "or compare it with its last jobs.",
         {
-            "action": word_of("scaffold", "validate", "test"),
+            "action": word_of("scaffold", "validate", "test", "compare"),
             "name": TEXT,
             "language": word_of("python", "sh", "node"),
             "command": TEXT,
@@ -137,6 +164,7 @@ CHANGING = (
             ("POST", "/plugins"),
             ("GET", "/plugins/{plugin}/validate"),
             ("POST", "/plugins/{plugin}/test/{command}"),
+            ("POST", "/plugins/{plugin}/compare"),
         ),
         required=("action", "name"),
         is_destructive=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ductile.core.jobs.state_machine import ENDED
@@ -22,8 +23,6 @@ from ductile.http.mcp.tool import GatewayTool, ToolCall
 TEXT: Json = {"type": "string"}
 NUMBER: Json = {"type": "integer"}
 LOG_CHUNK = 2400
-MAX_WAIT = 25
-"""Seconds: less than the patience of clients."""
 JOB_ROW = (
     "job_id",
     "plugin",
@@ -66,13 +65,13 @@ RUN_ROW = (
 
 async def overview(call: ToolCall) -> Json:
     page = await call.read("/system/overview")
-    failed = [pick(row, *JOB_ROW) for row in page["failures"]]
+    failed = _group_failures(page["failures"])
     parts: Json = {
         **pick(page, "at", "name", "version", "queue", "alerts"),
         "open_breakers": page["breakers"],
         "held_plugins": page["held"],
-        "failures": failed[:6],
-        "more_failures": max(len(failed) - 6, 0),
+        "failures": failed[:8],
+        "more_failures": sum(row["failures"] for row in failed[8:]),
         "running": [pick(row, "job_id", "plugin", "command") for row in page["running"]][:6],
         "next_fires": page["next"][:4],
     }
@@ -87,6 +86,16 @@ async def overview(call: ToolCall) -> Json:
         except RouteError as error:
             parts[name] = f"not visible: {error.message}"
     return shorten(mark(parts))
+
+
+def _group_failures(rows: Iterable[Json]) -> list[Json]:
+    """The newest failure per command, with their number: one that fails often must not hide the
+    others."""
+    newest: dict[tuple[str, str], Json] = {}
+    for row in rows:
+        shown = newest.setdefault((row["plugin"], row["command"]), {**pick(row, *JOB_ROW)})
+        shown["failures"] = shown.get("failures", 0) + 1
+    return list(newest.values())
 
 
 async def _idle_schedules(call: ToolCall) -> list[Json]:
@@ -171,8 +180,7 @@ async def job(call: ToolCall) -> Json:
         rows = (await call.read("/job/{job_id}/tree", query={"flat": True}, job_id=job_id))["jobs"]
         shown = [mark(pick(row, *JOB_ROW)) for row in rows]
         return slice_rows("jobs", shown, call.get("cursor"), job_id=job_id)
-    wait = min(float(call.get("wait_s", 0)), MAX_WAIT)
-    found = await call.read("/job/{job_id}", query={"wait": f"{wait:.3f}"}, job_id=job_id)
+    found = await call.read("/job/{job_id}", query={"wait": call.wait()}, job_id=job_id)
     why = await call.read("/job/{job_id}/why", job_id=job_id)
     more = ("submitter", "completed_at", "payload", "waits_for", "instance_id", "progress")
     last = found["attempts"][-1] if found["attempts"] else {}
@@ -238,8 +246,7 @@ async def runs(call: ToolCall) -> Json:
 
 
 async def _run(call: ToolCall, run_id: str) -> Json:
-    wait = min(float(call.get("wait_s", 0)), MAX_WAIT)
-    query = {"wait": f"{wait:.3f}"}
+    query = {"wait": call.wait()}
     found = await call.read("/pipeline-runs/{run_id}", query=query, run_id=run_id)
     steps = [mark(pick(step, *STEP_ROW)) for step in found["steps"]]
     about = {**mark(pick(found, *RUN_ROW)), "done": found["status"] != "running"}

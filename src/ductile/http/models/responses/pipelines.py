@@ -8,7 +8,16 @@ from pydantic import Field
 
 from ductile.http.models.responses.fields import OMITTED, JobState, ResponseModel, Timestamp
 from ductile.http.models.responses.jobs import NodeModel
-from ductile.http.models.responses.system import PauseModel
+from ductile.http.models.responses.pauses import PauseModel
+
+
+class NewestRunModel(ResponseModel):
+    """The newest run of a pipeline."""
+
+    instance_id: str
+    status: Literal["running", "succeeded", "failed", "skipped"]
+    started_at: Timestamp
+    ended_at: Timestamp | None
 
 
 class PipelineSummaryModel(ResponseModel):
@@ -29,6 +38,8 @@ class PipelineSummaryModel(ResponseModel):
     paused: PauseModel | None
     steps: int
     """The number of steps."""
+    last_run: NewestRunModel | None = OMITTED
+    """Null if it never ran; left out unless the token has `jobs:ro`."""
 
 
 class PipelinesModel(ResponseModel):
@@ -85,6 +96,8 @@ class PipelineStartedModel(ResponseModel):
     status: Literal["queued", "running", "skipped"]
     pipeline: str
     deduplicated: bool
+    reason: str = OMITTED
+    """Why a limit of the pipeline has skipped the run."""
     timeout_exceeded: bool = OMITTED
     """Set if a synchronous pipeline continues without its caller."""
 
@@ -269,140 +282,4 @@ class ApprovalActionModel(ResponseModel):
     job_id: str
     job_status: str
     """The status of the step's job after the decision."""
-    dry_run: bool = OMITTED
-
-
-class ScheduleModel(ResponseModel):
-    """A schedule and what it will do."""
-
-    plugin: str
-    """`pipeline:NAME` if it starts a pipeline."""
-    schedule: str
-    command: str
-    pipeline: str | None
-    """The pipeline that it starts, instead of a command."""
-    rule: str
-    timezone: str
-    next_run: Timestamp | None
-    last_fire: Timestamp | None
-    last_success: Timestamp | None
-    state: str
-    reason: str | None
-    """Why it does not fire."""
-
-
-class ReminderSummaryModel(ResponseModel):
-    """A reminder of an agent without its payload."""
-
-    id: int
-    agent_id: str
-    schedule: str | None
-    next_fire_at: str
-    is_one_time: bool
-    created_at: str = OMITTED
-
-
-class SchedulesModel(ResponseModel):
-    """Every schedule, and the reminders of agents."""
-
-    schedules: list[ScheduleModel]
-    reminders: list[ReminderSummaryModel]
-
-
-class FireModel(ResponseModel):
-    """A coming fire of a schedule."""
-
-    schedule: str
-    fires_at: Timestamp
-    local: str
-    zone: str
-    slot: str
-    exact: bool
-    """Whether the schedule fires at this time if nothing holds it back."""
-    depends_on: str | None
-    """What can change the time; null if it is exact."""
-
-
-class FiresModel(ResponseModel):
-    """The coming fires."""
-
-    fires: list[FireModel]
-
-
-class OccurrenceModel(ResponseModel):
-    """An occurrence of a schedule."""
-
-    schedule: str
-    slot: str
-    fired: bool
-    job_id: str | None
-    status: str | None
-    reason: str | None
-    why: str | None
-    """Why it did not fire."""
-    decided_at: Timestamp | None
-    local: str
-
-
-class OccurrencesModel(ResponseModel):
-    """The occurrences of the schedules."""
-
-    slots: list[OccurrenceModel]
-
-
-class SchedulePauseModel(ResponseModel):
-    """The schedule is paused or resumed; with `dry_run`, it would be."""
-
-    plugin: str
-    schedule: str
-    paused: bool
-    dry_run: bool = OMITTED
-
-
-class BreakerModel(ResponseModel):
-    """A circuit breaker."""
-
-    plugin: str
-    command: str
-    state: Literal["closed", "open", "half_open"]
-    failure_count: int
-    opened_at: Timestamp | None
-    last_failure_at: Timestamp | None
-    last_job_id: str | None
-    probe_job_id: str | None
-    updated_at: Timestamp | None
-    cause: str | None
-    """The error of the newest job that counted, as long as the job is kept."""
-    next_probe_at: Timestamp | None
-    """When the schedules of an open breaker may fire again."""
-
-
-class BreakerTransitionModel(ResponseModel):
-    """A change of a breaker's state."""
-
-    id: str
-    plugin: str
-    command: str
-    from_state: str | None
-    to_state: str
-    failure_count: int
-    reason: str
-    job_id: str | None
-    created_at: Timestamp
-
-
-class BreakersModel(ResponseModel):
-    """The breakers of a plugin."""
-
-    plugin: str
-    breakers: list[BreakerModel]
-    transitions: list[BreakerTransitionModel]
-
-
-class BreakerResetModel(ResponseModel):
-    """The breakers are closed; with `dry_run`, they would be."""
-
-    status: Literal["ok"]
-    plugin: str
-    closed: list[str]
     dry_run: bool = OMITTED

@@ -1,1 +1,1 @@
-"""Routes under /gateway/, for agents and their operators."""
+"""Routes for agents and their operators."""

@@ -16,9 +16,9 @@ from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.limits import document
 from ductile.engine.outbox.webhooks import EnqueuedDelivery, EnqueueDelivery
 from ductile.errors import NotFound
+from ductile.http.middleware.budget import charge
 from ductile.http.middleware.caller import trace_of
 from ductile.http.middleware.idempotency import run_once
-from ductile.http.middleware.lease import charge
 from ductile.http.models.fields import value_of
 from ductile.http.requests import row_id
 from ductile.http.responses import (

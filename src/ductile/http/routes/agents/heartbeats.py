@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ductile.agents.heartbeats import HeartbeatManagerUnavailable, build_alive_span
-from ductile.config import Settings
 from ductile.core.agents import decision_log, heartbeat
 from ductile.core.agents.heartbeat import InvalidHeartbeat
 from ductile.core.values.json_values import Failure
@@ -34,10 +33,6 @@ MAX_HEARTBEAT = MAX_HELD_BODY
 MAX_DECISION_LOG = 64 * 1024
 
 
-def is_public(settings: Settings) -> bool:
-    return settings.gateway.open
-
-
 async def record_heartbeat(request: Request) -> Response:
     """`POST /gateway/heartbeat`: Record that an agent is alive."""
     services = services_of(request)
@@ -46,16 +41,16 @@ async def record_heartbeat(request: Request) -> Response:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return agent_error(400, "invalid_json")
-    beat = heartbeat.parse_heartbeat(document, services.clock.now())
-    if isinstance(beat, InvalidHeartbeat):
-        is_missing = beat is InvalidHeartbeat.MISSING
+    reported = heartbeat.parse_heartbeat(document, services.clock.now())
+    if isinstance(reported, InvalidHeartbeat):
+        is_missing = reported is InvalidHeartbeat.MISSING
         field = heartbeat.find_missing_field(document) if is_missing else None
-        return agent_error(422, beat, **({"field": field} if field else {}))
+        return agent_error(422, reported, **({"field": field} if field else {}))
     try:
-        services.agents.heartbeats.record_heartbeat(beat.agent_id, beat.cluster_id)
+        services.agents.heartbeats.record_heartbeat(reported.agent_id, reported.cluster_id)
     except HeartbeatManagerUnavailable as error:
         return agent_error(error.http_status, error.code)
-    await app_context_of(request).heartbeats.record(beat)
+    await app_context_of(request).heartbeats.record(reported)
     return JsonResponse({"status": "ok"})
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ductile.http.models.bodies import ActionBody, NewReminderBody
     from ductile.http.models.queries import ReminderQuery
 
-MAX_BODY = 2 * LARGEST_PAYLOAD
 REASONS = {
     ScheduleError.INVALID_AGENT: f"agent_id must be 1 to {LONGEST_ID} printable characters",
     ScheduleError.INVALID_DELAY: f"delay_ms must be a whole number from 1 to {LONGEST_DELAY_MS}",

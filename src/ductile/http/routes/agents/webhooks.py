@@ -66,6 +66,8 @@ async def receive_event(request: Request) -> Response:
         verified = verify(OBSERVATORY, webhook.secret, headers, body, now.timestamp())
         if verified is None:
             metrics.count_webhook(METRIC_NAME, "signature_mismatch")
+            count = app_context_of(request).refused_webhooks.count
+            count(f"{METRIC_NAME}/{webhook.id}", "the signature does not match")
             return _refuse_signature(request, webhook)
         text = to_json_text(body, headers.get("content-type", [""])[0])
         enqueue = EnqueueDelivery(id, text, services.entropy.uuid(), now, delay=INBOUND_DELAY)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ductile.http.middleware.budget import charge
 from ductile.http.middleware.caller import caller_of
-from ductile.http.middleware.lease import charge
 from ductile.http.responses import JsonResponse, run_transaction, services_of
 from ductile.operations.alerts import rules
 from ductile.operations.alerts.rules import AlertSilence, AlertTest

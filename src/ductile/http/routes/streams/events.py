@@ -8,7 +8,7 @@ checked again before each batch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,12 @@ from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, UsageError
 from ductile.http.crash_log import log_crash
 from ductile.http.go_events import encode_go_event
-from ductile.http.middleware.auth import principal_of, reauthorize
-from ductile.http.middleware.context import app_context_of
+from ductile.http.middleware.auth import principal_of, reauthorize, require_scope
+from ductile.http.middleware.context import AppContext, app_context_of
 from ductile.http.middleware.subscribers import BATCH_INTERVAL
 from ductile.http.responses import build_response, read_ledger, services_of
+from ductile.http.routes.streams.changes import ChangeFeed
+from ductile.http.routes.streams.progress import ProgressFeed
 from ductile.model import MIB
 from ductile.store import notices as stored
 from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
@@ -44,6 +46,7 @@ MAX_ENCODED_IN_LOOP = 64 * 1024
 """Bytes of payloads above which a batch is encoded in a thread."""
 GO_BACKLOG = 100
 """Past events that a new client gets in the form of the Go program, which kept as many."""
+Feeds = Sequence[ProgressFeed | ChangeFeed]
 Encoder = Callable[[StoredNotice], str]
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -94,11 +97,31 @@ async def stream_events(request: Request, query: EventQuery) -> Response:
     """`GET /events`: Stream events from now on, or from `Last-Event-ID` (or `after`) on."""
     topics = frozenset(topic for text in query.topic for topic in _read_topics(text))
     encode = encode_go_event if query.format else _event
+    feeds = _create_feeds(app_context_of(request), query)
+    _require_scopes(request, feeds)
 
     async def prepare() -> AsyncIterator[bytes]:
-        return _stream(request, topics, await _find_start(request, query), encode)
+        return _stream(request, topics, await _find_start(request, query), encode, feeds)
 
     return await open_stream(request, prepare)
+
+
+def _create_feeds(context: AppContext, query: EventQuery) -> Feeds:
+    feeds: list[ProgressFeed | ChangeFeed] = []
+    if query.progress:
+        feeds.append(ProgressFeed(context))
+    if query.changes:
+        feeds.append(ChangeFeed(context, query.changes))
+    return feeds
+
+
+def _require_scopes(request: Request, feeds: Feeds) -> None:
+    for scope in sorted({scope for feed in feeds for scope in feed.scopes}):
+        require_scope(request, scope)
+
+
+async def _read_feeds(feeds: Feeds) -> str:
+    return "".join([await feed.read() for feed in feeds])
 
 
 async def _find_start(request: Request, query: EventQuery) -> Position:
@@ -142,12 +165,17 @@ def _resume(position: Position, newest: Position) -> Position:
 
 
 async def _stream(
-    request: Request, topics: frozenset[str], position: Position, encode: Encoder
+    request: Request,
+    topics: frozenset[str],
+    position: Position,
+    encode: Encoder,
+    feeds: Feeds,
 ) -> AsyncIterator[bytes]:
     services, subscribers = services_of(request), app_context_of(request).subscribers
     try:
         # The first id lets a client resume that is disconnected before the first event.
-        yield f": following\nid: {position}\n\n".encode()
+        # A feed reports what changes after its first look.
+        yield f": following\nid: {position}\n\n{await _read_feeds(feeds)}".encode()
         while not subscribers.closing:
             changed = subscribers.changed()
             found = services.notice_bus.read_since(position)
@@ -161,10 +189,13 @@ async def _stream(
             text = await _encode(wanted, services.compiled.redactor, encode)
             if found:
                 position = found[-1].position
-            elif not await _wait_for_change(changed):
+                # Also where there is always another event.
+                text += await _read_feeds(feeds)
+            elif not (text := await _wait_for_change(changed, feeds)) and not changed.is_set():
                 # The heartbeat carries the position past events that the filter left out.
                 text = f": alive\nid: {position}\n\n"
             await reauthorize(request)
+            _require_scopes(request, feeds)
             if text:
                 yield text.encode()
             if found:
@@ -196,11 +227,16 @@ def _redact_event(event: str, redactor: Redactor) -> str:
     return f"{id}\n{redactor.text(name)}\ndata: {shown}\n{end}"
 
 
-async def _wait_for_change(changed: asyncio.Event) -> bool:
-    """Return whether there are new notices before the next heartbeat is due."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(changed.wait(), HEARTBEAT_INTERVAL)
-    return changed.is_set()
+async def _wait_for_change(changed: asyncio.Event, feeds: Feeds) -> str:
+    """Return at new notices, with the events of a feed, or when the next heartbeat is due."""
+    loop = asyncio.get_running_loop()
+    end, text = loop.time() + HEARTBEAT_INTERVAL, ""
+    while not (text or changed.is_set()) and (left := end - loop.time()) > 0:
+        with suppress(TimeoutError):
+            wait = min(left, *(feed.interval for feed in feeds)) if feeds else left
+            await asyncio.wait_for(changed.wait(), wait)
+        text = await _read_feeds(feeds)
+    return text
 
 
 def _event(notice: StoredNotice) -> str:

@@ -1,0 +1,1 @@
+"""Earlier versions of the files of a configuration, and their return as a whole."""

@@ -1,0 +1,1 @@
+"""Routes that change what a gateway runs: its configuration and its plugins."""

@@ -1,0 +1,1 @@
+"""Routes that show what a change would do with past jobs, and job bundles."""

@@ -1,0 +1,1 @@
+"""What a changed plugin or configuration would do with recorded jobs; nothing is committed."""

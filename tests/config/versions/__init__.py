@@ -1,0 +1,1 @@
+"""Earlier versions of a configuration's files."""
