@@ -1,1 +1,1 @@
-"""Measurements, each a question. `python -m bench` asks them all; docs/performance.md tells how."""
+"""Measurements. `python -m bench` runs them all; see docs/performance.md."""

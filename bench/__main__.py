@@ -17,6 +17,7 @@ NAMES = (
     "latency",
     "warm",
     "sandbox",
+    "tracing",
     "claim",
     "blocked_keys",
     "job_lists",
@@ -32,6 +33,7 @@ NAMES = (
     "postgres",
     "engines",
     "nodes",
+    "shares",
 )
 
 

@@ -1,4 +1,4 @@
-"""What ten thousand agents cost that beat every thirty seconds."""
+"""What ten thousand agents cost that send a heartbeat every thirty seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench import backlog, processes
 from bench.findings import Check, Findings, median, percentile
 from bench.gateway import Place, running
 from ductile.clock import SystemClock, to_text
-from ductile.core.agents.heartbeat import Beat
+from ductile.core.agents.heartbeat import Heartbeat
 from ductile.store import agents
 from ductile.store.engines.sqlite import SqliteLedger
 
@@ -22,7 +22,7 @@ AGENTS = 10_000
 EVERY = 30.0
 RATE = AGENTS / EVERY
 CONNECTIONS = 64
-"""Enough that no beat waits for the answer to another."""
+"""Enough that no heartbeat waits for the answer to another."""
 TOKEN = "bench-token-0123456789"
 SETTLE = 2.0
 
@@ -47,14 +47,14 @@ def measure(*, quick: bool) -> Findings:
     found = Findings("agents")
     found.checks = [
         Check("10,000 agents every 30 s, connections kept", share, "% of a core", at_most=10.0),
-        Check("the same, a new connection for each beat", alone, "% of a core"),
-        Check("the same gateway without a beat", idle, "% of a core"),
-        Check("beats that were sent in time", sent / RATE, at_least=0.98),
+        Check("the same, a new connection for each heartbeat", alone, "% of a core"),
+        Check("the same gateway without a heartbeat", idle, "% of a core"),
+        Check("heartbeats that were sent in time", sent / RATE, at_least=0.98),
         Check("rows a beating agent", rows / AGENTS, at_most=1.0),
-        Check("beat to its durable answer, p50", median(kept), "ms"),
-        Check("beat to its durable answer, p99", percentile(kept, 0.99), "ms"),
+        Check("heartbeat to its durable answer, p50", median(kept), "ms"),
+        Check("heartbeat to its durable answer, p99", percentile(kept, 0.99), "ms"),
     ]
-    found.details = {"beats": len(kept), "beats_per_s": sent}
+    found.details = {"heartbeats": len(kept), "heartbeats_per_s": sent}
     for check in found.checks:
         print(f"{check.what}: {check.measured:.2f} {check.unit}")
     return found
@@ -84,8 +84,8 @@ def _known(place: Place) -> None:
     """Every agent has beaten before: the window sees updates, as any but the first does."""
     ledger, now = SqliteLedger(place.ledger), SystemClock().now()
     ledger.start()
-    beats = [Beat(_name(number), "bench", to_text(now)) for number in range(AGENTS)]
-    ledger.write(lambda tx: agents.record_heartbeats(tx, beats, now))
+    heartbeats = [Heartbeat(_name(number), "bench", to_text(now)) for number in range(AGENTS)]
+    ledger.write(lambda tx: agents.record_heartbeats(tx, heartbeats, now))
     ledger.close()
 
 
@@ -132,7 +132,7 @@ def _request(number: int, *, close: bool) -> bytes:
 
 
 class Keeping:
-    """One connection for all beats."""
+    """One connection for all heartbeats."""
 
     def __init__(self, port: int) -> None:
         self._address = ("127.0.0.1", port)
@@ -152,7 +152,7 @@ class Keeping:
         while not answer.endswith(b"}\n"):
             answer += self._line.recv(65536)
         if not answer.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"a beat was refused: {answer!r}")
+            raise RuntimeError(f"a heartbeat was refused: {answer!r}")
 
     def _drop(self) -> None:
         if self._line is not None:
@@ -161,7 +161,7 @@ class Keeping:
 
 
 class Fresh(Keeping):
-    """A connection a beat."""
+    """A connection a heartbeat."""
 
     def send(self, request: bytes) -> None:
         super().send(request)

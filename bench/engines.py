@@ -60,9 +60,14 @@ class Server:
 
     def cpu(self) -> float:
         """CPU seconds of all its processes so far."""
-        pid = self._server.get_pid()
-        living = sum(map(processes.cpu, [pid, *processes.descendants(pid)]))
-        return living + processes.reaped_cpu(pid)
+        postmaster, *others = self.pids()
+        living = sum(map(processes.cpu, [postmaster, *others]))
+        return living + processes.reaped_cpu(postmaster)
+
+    def pids(self) -> list[int]:
+        """The process that starts the others, and these."""
+        pid: int = self._server.get_pid()
+        return [pid, *processes.descendants(pid)]
 
     def stop(self) -> None:
         self._server.cleanup()

@@ -15,7 +15,7 @@ from ductile.config import load
 from ductile.engine.gateway import Gateway
 from ductile.engine.ingress.webhook import AcceptedWebhook
 from ductile.http.middleware.loop_queue import LoopQueue, Receiver
-from ductile.http.server.run import open_listeners
+from ductile.http.server.open import open_listeners
 from ductile.log import configure
 
 

@@ -1,7 +1,8 @@
 """Several nodes on one PostgreSQL server: starts on another node, and the use of a cap.
 
 A drained node accepts jobs that another node starts. Jobs of a plugin with a cap run on four nodes;
-the time in which their processes ran is compared with that of `CAP` processes without a pause.
+the time in which their processes ran is compared with that of `CAP` processes without a pause,
+while jobs are queued.
 """
 
 from __future__ import annotations
@@ -83,12 +84,21 @@ def measure_cap(url: str, jobs: int) -> float:
         backlog.fill(places[0], "sleeper", jobs)
         ledger = backlog.reader(places[0])
         backlog.until_done(ledger, jobs)
-        rows = ledger.rows("SELECT started_at, completed_at, duration_ms FROM job_log")
+        rows = ledger.rows("SELECT completed_at, duration_ms FROM job_log")
         ledger.close()
-    begun = min(from_text(row[0]) for row in rows)
-    ended = max(from_text(row[1]) for row in rows)
-    ran = sum(row[2] for row in rows) / 1000
-    return float(ran / (CAP * (ended - begun).total_seconds()))
+    return use_of_cap([(from_text(at).timestamp(), ms / 1000) for at, ms in rows])
+
+
+def use_of_cap(ran: list[tuple[float, float]]) -> float:
+    """The share of the time of `CAP` processes in which one ran, while jobs were queued.
+
+    `ran` has the end of each process and its duration. The jobs are written by another program,
+    which wakes no node: the time begins when all places are taken. It ends at the last start.
+    """
+    starts = sorted(end - seconds for end, seconds in ran)
+    first, last = starts[CAP - 1], starts[-1]
+    inside = (min(end, last) - max(end - seconds, first) for end, seconds in ran)
+    return sum(max(0.0, seconds) for seconds in inside) / (CAP * (last - first))
 
 
 def name_node(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What /proc says of processes: who belongs together, what they use."""
+"""Processes as /proc describes them: which belong together, what they use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where the gateway's time goes, a job: `python -m bench.profile [--mode drain] [--workers 8]`.
 
-Threads by what the kernel says of them: CPU, and waiting for a core while there was work.
+Threads as the kernel describes them: CPU, and waiting for a core while there was work.
 Functions by py-spy, where it is to be found (on PATH or by --py-spy; it is no dependency):
 first among all that ran, then among those that held the interpreter's lock. A sample counts
 for the innermost of the PLACES on its stack.

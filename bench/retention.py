@@ -82,7 +82,7 @@ def _work(now: datetime) -> Callable[[Tx], None]:
 
 
 def _prune(ledger: SqliteLedger, now: datetime, held: list[float]) -> None:
-    """As the janitor does, batch by batch, timing how long each has the writer."""
+    """As the gateway does, batch by batch, timing how long each has the writer."""
     while True:
         fullest = 0
         for batch in retention.prune_batches(RETENTION, now):
