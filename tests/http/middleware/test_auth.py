@@ -12,7 +12,7 @@ import pytest
 from ductile.engine.ingress import login_limiter
 from ductile.errors import LedgerError
 from ductile.http.endpoint import Endpoint
-from ductile.http.middleware.auth import is_from_this_machine
+from ductile.http.middleware.source import is_from_this_machine
 from ductile.http.route_table import ENDPOINTS
 from ductile.http.routes.healthz import check_health
 from tests.http.harness import ADMIN, CONFIG, NOTHING, READER, ApiHarness, running_api

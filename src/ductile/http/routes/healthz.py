@@ -12,7 +12,8 @@ import ductile
 from ductile.engine.observability.health import LEDGER, FailingPart
 from ductile.engine.services import Services
 from ductile.errors import LedgerError
-from ductile.http.middleware.auth import is_from_this_machine, principal_of
+from ductile.http.middleware.auth import principal_of
+from ductile.http.middleware.source import is_from_this_machine
 from ductile.http.responses import JsonResponse, services_of
 from ductile.store import breakers
 from ductile.store.jobs.read import count_jobs

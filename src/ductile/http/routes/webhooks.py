@@ -26,17 +26,17 @@ from ductile.engine.ingress.webhook import (
     verify_webhook,
 )
 from ductile.errors import DuctileError
-from ductile.http.middleware.auth import (
+from ductile.http.middleware.caller import trace_of
+from ductile.http.middleware.context import AppContext
+from ductile.http.middleware.fast_path import FastPath, FastRoute, Respond
+from ductile.http.middleware.loop_queue import LoopQueue
+from ductile.http.middleware.source import (
     WrongHost,
     check_host,
     check_origin,
     is_from_this_machine,
     read_identity,
 )
-from ductile.http.middleware.caller import trace_of
-from ductile.http.middleware.context import AppContext
-from ductile.http.middleware.fast_path import FastPath, FastRoute, Respond
-from ductile.http.middleware.loop_queue import LoopQueue
 from ductile.http.requests import TooLarge, headers_of, read_body
 from ductile.http.responses import (
     JsonResponse,

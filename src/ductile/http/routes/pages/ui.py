@@ -18,16 +18,18 @@ from ductile.engine.ingress.auth import LOCAL, Session, hash_token
 from ductile.errors import NotFound, Refused, UsageError
 from ductile.http.middleware.audit import name_actor
 from ductile.http.middleware.auth import (
-    SECURE_SESSION_COOKIE,
     Unauthorized,
     access_of,
-    check_same_site,
-    plain_session_cookie,
     principal_of,
     session_of,
 )
 from ductile.http.middleware.caller import address_of
 from ductile.http.middleware.context import app_context_of
+from ductile.http.middleware.source import (
+    SECURE_SESSION_COOKIE,
+    check_same_site,
+    plain_session_cookie,
+)
 from ductile.http.responses import JsonResponse, services_of, write_ledger
 from ductile.plugins.environment import local_zone
 from ductile.store.access import ui_sessions
