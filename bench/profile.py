@@ -34,7 +34,7 @@ PLACES = (
     ("settle", "store/jobs/settle.py", ""),
     ("settle", "store/jobs/close.py", ""),
     ("enqueue", "store/jobs/enqueue.py", "enqueue_job"),
-    ("after the commit", "engine/dispatch/dispatcher.py", "notify"),
+    ("after the commit", "engine/dispatch/work_signal.py", "notify"),
     ("after the commit", "engine/notices/bus.py", ""),
     ("after the commit", "engine/gateway.py", "_committed"),
     ("log", "log.py", ""),

@@ -13,7 +13,7 @@ import pytest
 
 from ductile.clock import SystemClock, to_text
 from ductile.engine.config.compiled import CompiledConfig, build
-from ductile.engine.dispatch.dispatcher import WorkSignal
+from ductile.engine.dispatch.work_signal import WorkSignal
 from ductile.engine.loop import Loop
 from ductile.engine.scheduling.retention import PAUSE, RetentionCleaner
 from ductile.engine.scheduling.retries import POLL_SECONDS, RetryPromoter

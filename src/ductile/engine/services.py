@@ -18,8 +18,9 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.config.manager import Approval, AroundAdoption, ConfigManager
 from ductile.engine.config.plugin_init import Unready
 from ductile.engine.control import ControlQueue
-from ductile.engine.dispatch.dispatcher import Dispatcher, WorkSignal
-from ductile.engine.dispatch.workers import RunningLog
+from ductile.engine.dispatch.dispatcher import Dispatcher
+from ductile.engine.dispatch.live_attempts import RunningLog
+from ductile.engine.dispatch.work_signal import WorkSignal
 from ductile.engine.ingress import enqueue
 from ductile.engine.instance_lock import compute_state_dir_id
 from ductile.engine.loop import Loops

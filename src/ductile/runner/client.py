@@ -7,38 +7,31 @@ other. Until they start they can be recalled.
 from __future__ import annotations
 
 import errno
-import select
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
-from ductile.model import STDERR_CAP, Ending, Launch, Outcome
-from ductile.runner import process_scan, protocol
-from ductile.runner.connection import SlotConnection, SlotLost, outcome_of
-from ductile.runner.slot import SPAWN_PATIENCE
+from ductile.model import Ending, Launch, Outcome
+from ductile.runner import protocol
+from ductile.runner.connection import (
+    ANSWER_MARGIN,
+    BufferedLaunch,
+    LaunchEncoder,
+    SlotConnection,
+    SlotLost,
+    outcome_of,
+    seconds_to_answer,
+)
 from ductile.runner.started_flags import NO_ENTRY
 
 BUFFER_LIMIT = 6
 """Launches that a slot may buffer behind the one that runs."""
-ANSWER_MARGIN = 5.0
-"""Seconds for which an answer is waited for after the slot must have sent it."""
-
-_POLL_SECONDS = 1.0
-"""How often a blocking `run` checks whether the slot is overdue."""
 _TRIES = 3
 _LARGEST_BUFFERED = 16 * 1024
 """Bytes of a frame that a socket takes whole or not at all, unless its buffer is very small."""
-
-
-class _BufferedLaunch:
-    __slots__ = ("launch", "recalled", "seq")
-
-    def __init__(self, launch: Launch, seq: int) -> None:
-        self.launch, self.seq = launch, seq
-        self.recalled = False
 
 
 class SlotClient:
@@ -63,27 +56,23 @@ class SlotClient:
         """The connection that the present launch was sent on."""
         self._seq = self._last_seq = 0
         """The numbers of the present launch and of the last one that was sent."""
-        self._is_running = False
-        self._is_sent = False
+        self._is_running = self._is_sent = False
         self._cancel_grace: float | None = None
         self._launch: Launch | None = None
         self._encoded: protocol.EncodedLaunch | None = None
         self._unsent: memoryview | None = None
-        self._buffered: deque[_BufferedLaunch] = deque()
+        self._buffered: deque[BufferedLaunch] = deque()
         self._recalled_during = 0
         """The number of the launch that ran when buffered ones were recalled."""
         self._sent_only_launch = False
         """Whether unread data in the slot's socket can only be the launch."""
         self._tries = 0
         self._started_at = 0.0
-        self._env: Mapping[str, str] | None = None
-        self._encoded_env = b""
+        self._encoder = LaunchEncoder()
         self.deadline = 0.0
         """When, on the monotonic clock, the next answer is overdue."""
         self.live_stderr = b""
         """What the present launch has written to stderr so far; empty for a short one."""
-        self.boot_mark: str | None = None
-        """The value of `DUCTILE_BOOT` in the environment of the last launch."""
 
     @property
     def connection(self) -> SlotConnection | None:
@@ -94,6 +83,11 @@ class SlotClient:
         """The pid of the slot's process; 0 while there is none."""
         connection = self._connection
         return connection.pid if connection else 0
+
+    @property
+    def boot_mark(self) -> str | None:
+        """The value of `DUCTILE_BOOT` in the environment of the last launch."""
+        return self._encoder.boot_mark
 
     @property
     def launch(self) -> Launch | None:
@@ -145,7 +139,8 @@ class SlotClient:
                 if outcome is not None:
                     return outcome
                 if not self.has_answer:
-                    self._wait()
+                    assert self._active is not None
+                    self._active.wait(for_writing=self.is_sending)
                 step = self.read_outcome
 
     def start(self, launch: Launch, log_entry: int = NO_ENTRY) -> Outcome | None:
@@ -155,7 +150,7 @@ class SlotClient:
         """
         self._started_at, self.live_stderr = time.monotonic(), b""
         try:
-            self._encoded = self._encode(launch, log_entry)
+            self._encoded = self._encoder.encode(launch, log_entry)
         except ValueError as error:
             return Outcome(Ending.NOT_SPAWNED, errno=errno.EINVAL, reason=str(error))
         self._launch, self._tries = launch, _TRIES
@@ -173,7 +168,7 @@ class SlotClient:
         if connection is None or not self.can_buffer:
             return False
         try:
-            frame = self._encode(launch, log_entry).frame(self._last_seq + 1)
+            frame = self._encoder.encode(launch, log_entry).frame(self._last_seq + 1)
         except ValueError:
             return False
         if len(frame) > _LARGEST_BUFFERED:
@@ -188,7 +183,7 @@ class SlotClient:
             connection.shut_down()
             return False
         self._last_seq += 1
-        self._buffered.append(_BufferedLaunch(launch, self._last_seq))
+        self._buffered.append(BufferedLaunch(launch, self._last_seq))
         return True
 
     def recall(self) -> None:
@@ -229,7 +224,7 @@ class SlotClient:
         self._started_at = time.monotonic()
         with self._lock:
             self._seq, self._cancel_grace = following.seq, None
-            self.deadline = self._started_at + _seconds_to_answer(following.launch)
+            self.deadline = self._started_at + seconds_to_answer(following.launch)
 
     def cancel(self, grace: float) -> None:
         """End what runs now: SIGTERM to its group, `grace` seconds, SIGKILL; 0 kills at once.
@@ -294,16 +289,6 @@ class SlotClient:
 
     # Sending
 
-    def _encode(self, launch: Launch, log_entry: int) -> protocol.EncodedLaunch:
-        if launch.env is not self._env:
-            self._encoded_env, self._env = protocol.encode_environment(launch.env), launch.env
-            self.boot_mark = launch.env.get(process_scan.BOOT_VARIABLE)
-        caps = launch.stdout_cap, STDERR_CAP, launch.stderr_cap
-        numbers = launch.timeout, launch.grace, *caps, log_entry
-        return protocol.EncodedLaunch(
-            launch.argv, self._encoded_env, launch.request, numbers, launch.stat, launch.sandbox
-        )
-
     def _send_launch(self) -> None:
         with self._lock:
             connection = self._active = self._connection
@@ -334,7 +319,7 @@ class SlotClient:
         self._unsent = None
         assert self._launch is not None
         with self._lock:
-            self.deadline = time.monotonic() + _seconds_to_answer(self._launch)
+            self.deadline = time.monotonic() + seconds_to_answer(self._launch)
             self._is_sent = True
             if self._cancel_grace is not None:
                 self._send_cancel(connection, self._cancel_grace)
@@ -409,19 +394,6 @@ class SlotClient:
             if connection is not None and self._connection is not connection:
                 connection.close()
 
-    def _wait(self) -> None:
-        """Wait until there is something to send or receive, or for a moment."""
-        connection = self._active
-        assert connection is not None
-        poller = select.poll()
-        poller.register(connection.sock, select.POLLOUT if self.is_sending else select.POLLIN)
-        poller.poll(_POLL_SECONDS * 1000)
-
     def _lost(self, connection: SlotConnection, what: str, *, launch_taken: bool) -> SlotLost:
         why = f"slot {self.index} (pid {connection.pid}) {what}"
         return SlotLost(why, launch_taken=launch_taken)
-
-
-def _seconds_to_answer(launch: Launch) -> float:
-    """Seconds in which a slot that has taken this launch must have answered."""
-    return SPAWN_PATIENCE + launch.timeout + max(launch.grace, 0.0) + ANSWER_MARGIN

@@ -1,13 +1,19 @@
-"""The connection to one process of a slot, and the meaning of its answers."""
+"""The connection to one process of a slot: what is sent, and the meaning of its answers."""
 
 from __future__ import annotations
 
+import select
 import socket
+from collections.abc import Mapping
 
-from ductile.model import Ending, Launch, Outcome
-from ductile.runner import exec_errors, protocol
+from ductile.model import STDERR_CAP, Ending, Launch, Outcome
+from ductile.runner import exec_errors, process_scan, protocol
+from ductile.runner.slot import SPAWN_PATIENCE
 
+ANSWER_MARGIN = 5.0
+"""Seconds for which an answer is waited for after the slot must have sent it."""
 _ENDINGS = tuple(Ending(name) for name in protocol.ENDINGS)
+_POLL_SECONDS = 1.0
 
 
 class SlotConnection:
@@ -20,6 +26,13 @@ class SlotConnection:
         self.reader = protocol.FrameReader(self.sock)
         self.refusal = ""
         """Why a warm slot starts nothing more; empty if it does."""
+
+    def wait(self, *, for_writing: bool) -> None:
+        """Wait until there is something to receive, or room to write; at most a second, after which
+        the slot may be overdue."""
+        poller = select.poll()
+        poller.register(self.sock, select.POLLOUT if for_writing else select.POLLIN)
+        poller.poll(_POLL_SECONDS * 1000)
 
     def shut_down(self) -> None:
         """End the connection, also while another thread waits on it."""
@@ -61,3 +74,38 @@ def outcome_of(launch: Launch, answer: protocol.Answer) -> Outcome:
         reason=reason,
         duration=duration,
     )
+
+
+class BufferedLaunch:
+    """A launch that starts when those before it have ended."""
+
+    __slots__ = ("launch", "recalled", "seq")
+
+    def __init__(self, launch: Launch, seq: int) -> None:
+        self.launch, self.seq = launch, seq
+        self.recalled = False
+
+
+class LaunchEncoder:
+    """Encodes the launches of one slot, and the environment that they share only once."""
+
+    def __init__(self) -> None:
+        self._env: Mapping[str, str] | None = None
+        self._encoded_env = b""
+        self.boot_mark: str | None = None
+        """The value of `DUCTILE_BOOT` in the environment of the last launch."""
+
+    def encode(self, launch: Launch, log_entry: int) -> protocol.EncodedLaunch:
+        if launch.env is not self._env:
+            self._encoded_env, self._env = protocol.encode_environment(launch.env), launch.env
+            self.boot_mark = launch.env.get(process_scan.BOOT_VARIABLE)
+        caps = launch.stdout_cap, STDERR_CAP, launch.stderr_cap
+        numbers = launch.timeout, launch.grace, *caps, log_entry
+        return protocol.EncodedLaunch(
+            launch.argv, self._encoded_env, launch.request, numbers, launch.stat, launch.sandbox
+        )
+
+
+def seconds_to_answer(launch: Launch) -> float:
+    """Seconds in which a slot that has taken this launch must have answered."""
+    return SPAWN_PATIENCE + launch.timeout + max(launch.grace, 0.0) + ANSWER_MARGIN

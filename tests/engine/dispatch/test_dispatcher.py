@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from ductile.engine.dispatch import dispatcher
+from ductile.engine.dispatch import commit_batch, dispatcher
 from ductile.engine.dispatch.attempt import Attempt
+from ductile.engine.dispatch.attempt_judge import LARGE_ANSWER
 from ductile.engine.dispatch.dispatcher import Dispatcher
-from ductile.engine.dispatch.workers import LARGE_ANSWER
 from ductile.errors import LedgerBusy
 from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.connection import SlotLost
@@ -67,14 +67,14 @@ def test_a_batch_has_no_more_than_the_ledger_takes_and_prefetches_only_alone(
     settling: int, claims: int, prefetch: int, batches: list[tuple[int, int, int]]
 ) -> None:
     attempts = [SimpleNamespace(commit_alone=False) for _ in range(settling)]
-    found = list(dispatcher.split_batches(attempts, claims, prefetch, limit=8))  # type: ignore[arg-type]
+    found = list(commit_batch.split_batches(attempts, claims, prefetch, limit=8))  # type: ignore[arg-type]
     assert [(len(one.attempts), one.claims, one.prefetch) for one in found] == batches
     assert [attempt for one in found for attempt in one.attempts] == attempts
 
 
 def test_a_settlement_that_is_committed_alone_has_a_batch_without_claims() -> None:
     attempts = [SimpleNamespace(commit_alone=alone) for alone in (False, True, False)]
-    found = list(dispatcher.split_batches(attempts, 2, 1, limit=8))  # type: ignore[arg-type]
+    found = list(commit_batch.split_batches(attempts, 2, 1, limit=8))  # type: ignore[arg-type]
     assert [(one.attempts, one.claims, one.prefetch) for one in found] == [
         ([attempts[1]], 0, 0),
         ([attempts[0], attempts[2]], 2, 1),
@@ -201,7 +201,7 @@ def test_a_bug_in_one_settlement_does_not_fail_those_of_its_transaction(
             raise RuntimeError("a bug")
         return settle_many(tx, settlements, tx_config)
 
-    monkeypatch.setattr(dispatcher, "settle_many", settle_or_fail)
+    monkeypatch.setattr(commit_batch, "settle_many", settle_or_fail)
     pair.finish(*pair.slots)
     assert pair.running.ended(sound)["status"] == "succeeded"
     assert busy[0] == 0, "they did not end together"
@@ -227,7 +227,7 @@ def test_settlement_that_the_ledger_does_not_answer_stops_no_other(
 
     with monkeypatch.context() as patch:
         patch.setattr(dispatcher, "LEDGER_PAUSE", 0.01)
-        patch.setattr(dispatcher, "settle_many", settle_or_wait)
+        patch.setattr(commit_batch, "settle_many", settle_or_wait)
         pair.finish(*pair.slots)
         assert pair.running.ended(sound)["status"] == "succeeded"
         assert together[0] == 2, "they did not end together"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ductile.engine.dispatch.dispatcher import WorkSignal
+from ductile.engine.dispatch.work_signal import WorkSignal
 
 
 def attached(workers: int) -> tuple[WorkSignal, threading.Semaphore]:

@@ -11,7 +11,7 @@ import pytest
 
 from ductile.engine.dispatch import prefetch
 from ductile.engine.dispatch.attempt import Attempt, AttemptState
-from ductile.engine.dispatch.workers import LARGE_ANSWER
+from ductile.engine.dispatch.attempt_judge import LARGE_ANSWER
 from ductile.model import Ending, Outcome, Settlement
 from ductile.runner.connection import SlotLost
 from tests.engine.dispatch import fakes

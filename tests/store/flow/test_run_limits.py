@@ -17,7 +17,7 @@ from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.rules import AlertRule
 from ductile.core.flow.debounce import Debounce, pipeline_target
 from ductile.core.flow.limits import Concurrency, OnFull
-from ductile.engine.dispatch.dispatcher import WorkSignal
+from ductile.engine.dispatch.work_signal import WorkSignal
 from ductile.engine.scheduling.retries import POLL_SECONDS, RetryPromoter
 from ductile.engine.scheduling.run_turns import RunTurns
 from ductile.model import Event, JobStatus, SubmittedBy

@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum, auto
-from typing import Protocol
 
 import orjson
 
-from ductile.clock import Clock, Entropy
 from ductile.core.jobs.judge import (
     judge,
     left_to_others,
@@ -42,11 +40,11 @@ from ductile.core.pipelines.step_io import (
 from ductile.core.values.json_values import Failure
 from ductile.core.waits.announce import announce_begin
 from ductile.core.waits.begin import begin_wait
-from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.dispatch.context import AttemptContext
 from ductile.engine.ingress.auth import hash_token
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement, WarmStart
-from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
+from ductile.store.jobs.claim import ClaimedJob
 
 LEFT_TO_OTHERS = timedelta(minutes=15)
 """How long a job whose step this node does not know waits for a node that does."""
@@ -100,18 +98,6 @@ CANCELLABLE = frozenset({_S.PREFETCHED, _S.STARTING, _S.BUFFERED, _S.RUNNING, _S
 """The states in which a cancellation still decides how an attempt ends."""
 HAS_PROCESS = frozenset({_S.RUNNING, _S.SLOT_LOST})
 """The states in which a cancellation has to reach the slot."""
-
-
-class AttemptContext(Protocol):
-    """What an attempt needs of the gateway."""
-
-    clock: Clock
-    entropy: Entropy
-
-    @property
-    def compiled(self) -> CompiledConfig: ...
-
-    def claim_policy(self) -> ClaimPolicy: ...
 
 
 class Attempt:

@@ -7,15 +7,14 @@ jobs are short, some ahead (`prefetch.py`). `attempt.py` has the states of an at
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from ductile.engine.dispatch.attempt import Attempt
-from ductile.engine.dispatch.started_log import StartedLog
-from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, RunningLog, WorkerContext, Workers
+from ductile.engine.dispatch.commit_batch import CommitBatch, CommitResult, split_batches
+from ductile.engine.dispatch.context import DispatcherHost
+from ductile.engine.dispatch.live_attempts import RunningLog
+from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, Workers
 from ductile.engine.observability.db_outage import OutageLog
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError
 from ductile.failpoint import failpoint
@@ -24,153 +23,13 @@ from ductile.model import Cancellation, Settlement
 from ductile.runner.client import SlotClient
 from ductile.runner.event_loop import EventLoop
 from ductile.runner.started_flags import NO_ENTRY
-from ductile.store.engines.api import Ledger, Tx
-from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy, claim
-from ductile.store.jobs.settle import settle_many
-from ductile.store.tx_config import TxConfig
+from ductile.store.jobs.claim import ClaimedJob
 
 LEDGER_PAUSE = 1.0
 """Seconds between two tries of a ledger that is not available."""
 MAX_COMMITTING = 1
 """Transactions that are committed at the same time, where the ledger does not commit them at once:
 meanwhile the next attempts end, and are settled together."""
-
-CommitResult = tuple[list[Settlement | None], list[ClaimedJob]]
-"""What became of each settlement (None: the attempt had ended already), and the claimed jobs."""
-
-
-def _do_nothing() -> None:
-    """There is no dispatcher to wake."""
-
-
-class WorkSignal:
-    """How many jobs are known to be ready, and the way to wake the dispatcher. For any thread.
-
-    The dispatcher claims for as many idle workers as jobs were notified. No more notifications are
-    kept than there are workers.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._lock = threading.Lock()
-        self._limit = workers
-        self._ready = 0
-        self._armed = False
-        self._wake: Callable[[], None] = _do_nothing
-
-    def resize(self, workers: int) -> None:
-        """Keep notifications for this number of workers; any number of jobs may be ready."""
-        with self._lock:
-            self._limit = workers
-        self.notify_all()
-
-    def attach(self, wake: Callable[[], None] | None) -> None:
-        """Set how to wake the dispatcher; None where there is none any more."""
-        with self._lock:
-            self._wake = wake or _do_nothing
-
-    def notify(self, count: int = 1) -> None:
-        """`count` jobs became ready: wake the dispatcher, if it waits for jobs."""
-        with self._lock:
-            self._ready = min(self._ready + count, self._limit)
-            if self._armed:
-                self._armed = False
-                self._wake()
-
-    def notify_all(self) -> None:
-        """Any number of jobs may be ready."""
-        self.notify(self._limit)
-
-    def wake(self) -> None:
-        """Wake the dispatcher for another reason than a job."""
-        with self._lock:
-            self._wake()
-
-    @property
-    def pending(self) -> int:
-        """How many notified jobs the dispatcher has not tried to claim yet."""
-        return self._ready
-
-    def take(self, limit: int) -> int:
-        """Take up to `limit` notifications, and return how many."""
-        with self._lock:
-            taken = min(self._ready, limit)
-            self._ready -= taken
-            return taken
-
-    def arm(self) -> bool:
-        """Have the next `notify` wake the dispatcher; False where one has come already."""
-        with self._lock:
-            self._armed = not self._ready
-            return self._armed
-
-    def disarm(self) -> None:
-        with self._lock:
-            self._armed = False
-
-
-class DispatcherHost(WorkerContext, Protocol):
-    """What a dispatcher needs of the gateway around it."""
-
-    ledger: Ledger
-    work_signal: WorkSignal
-
-    def may_claim(self) -> bool: ...
-
-    def settled(self, settlement: Settlement, trace_id: str | None) -> None: ...
-
-    def broken(self, error: LedgerBroken) -> None: ...
-
-
-class CommitBatch:
-    """One transaction: settlements, and claims for idle workers and ahead of them."""
-
-    __slots__ = ("attempts", "claims", "entries", "is_alone", "lease_term", "prefetch")
-
-    def __init__(self, attempts: list[Attempt], claims: int, prefetch: int = 0) -> None:
-        self.attempts, self.claims, self.prefetch = attempts, claims, prefetch
-        self.entries: list[int] = []
-        """The entries of the claimed jobs in the started log."""
-        self.lease_term: int | None = None
-        """The term of the node's lease in which the jobs are claimed."""
-        self.is_alone = any(attempt.commit_alone for attempt in attempts)
-        """Whether it is one settlement that must not be committed with others."""
-
-    def run(
-        self,
-        tx_config: TxConfig,
-        policy: ClaimPolicy,
-        now: datetime,
-        started_log: StartedLog,
-        tx: Tx,
-    ) -> CommitResult:
-        """The transaction. It may run more than once."""
-        settlements = [(attempt.settlement, attempt.base_id) for attempt in self.attempts]
-        settled = settle_many(tx, settlements, tx_config)
-        ended = [one.job.plugin for one in settled if one is not None]
-        claimed = claim(tx, policy, now, self.claims, self.prefetch, ended)
-        # Before the commit: after a crash in between, the jobs would count as started.
-        started_log.revoke(*self.entries)
-        self.entries = [started_log.add(one.job.id, one.job.attempt) for one in claimed]
-        return settled, claimed
-
-
-def split_batches(
-    settling: list[Attempt], claims: int, prefetch: int, limit: int
-) -> Iterator[CommitBatch]:
-    """Transactions of at most `limit` settlements and `limit` claims each.
-
-    Nothing is prefetched where one transaction is not enough. A settlement that is to be committed
-    alone has a transaction without claims.
-    """
-    yield from (CommitBatch([attempt], 0) for attempt in settling if attempt.commit_alone)
-    together = [attempt for attempt in settling if not attempt.commit_alone]
-    if max(len(together), claims + prefetch) > limit:
-        prefetch = 0
-    while together or claims:
-        some, together = together[:limit], together[limit:]
-        claims_now = min(claims, limit)
-        yield CommitBatch(some, claims_now, prefetch)
-        claims -= claims_now
 
 
 class Dispatcher:
@@ -224,18 +83,18 @@ class Dispatcher:
         self, why: Cancellation, grace: float = CANCEL_GRACE, job_id: str | None = None
     ) -> bool:
         """Cancel the attempt of this job, or all; whether one was found that had not ended."""
-        found = self._workers.cancel(why, grace, job_id)
+        found = self._workers.live.cancel(why, grace, job_id)
         if found:
             self._host.work_signal.wake()
         return found
 
     def running_log(self, job_id: str) -> RunningLog | None:
         """The log of the job's process, if it runs here. For any thread."""
-        return self._workers.running_log(job_id)
+        return self._workers.live.running_log(job_id)
 
     def running_ids(self) -> list[str]:
         """The jobs whose processes run here. For any thread."""
-        return self._workers.running_ids()
+        return self._workers.live.running_ids()
 
     def resize(self, slots: Sequence[SlotClient]) -> None:
         """Use these slots from now on; running jobs continue. For any thread."""
@@ -247,12 +106,12 @@ class Dispatcher:
 
     def owned_jobs(self) -> frozenset[str]:
         """The ids of the jobs that this dispatcher owns, from their claim to their settlement."""
-        return self._workers.job_ids()
+        return self._workers.live.job_ids()
 
     @property
     def busy(self) -> int:
         """How many processes run now."""
-        return self._workers.busy
+        return self._workers.live.busy
 
     def unsettled_jobs(self) -> dict[str, str]:
         """The ended jobs whose settlement the ledger has refused, and why."""
@@ -296,7 +155,7 @@ class Dispatcher:
             return 0.0
         if self._committing >= MAX_COMMITTING:
             return TICK
-        if workers.has_settling or self._settling:
+        if workers.judge.has_settling or self._settling:
             return 0.0
         if self._refused and not paused:
             return 0.0
@@ -315,7 +174,7 @@ class Dispatcher:
         self._workers.withdraw(now)
         if self._committing >= MAX_COMMITTING:
             return
-        settling = self._settling + self._workers.take_settling()
+        settling = self._settling + self._workers.judge.take_settling()
         self._settling = []
         claims = prefetch = 0
         if now >= self._resume_at:

@@ -8,108 +8,42 @@ another.
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple, Protocol
 
-from ductile.core.jobs.live_log import readable_beginning
-from ductile.engine.dispatch.attempt import (
-    CANCELLABLE,
-    HAS_PROCESS,
-    Attempt,
-    AttemptContext,
-    AttemptState,
-)
+from ductile.engine.dispatch.attempt import Attempt, AttemptState
+from ductile.engine.dispatch.attempt_judge import AttemptJudge
+from ductile.engine.dispatch.context import WorkerContext
+from ductile.engine.dispatch.live_attempts import LiveAttempts, Worker
 from ductile.engine.dispatch.prefetch import PrefetchQueue, RecentEnds
-from ductile.engine.dispatch.started_log import StartedLog
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Launch, Outcome, Settlement
 from ductile.runner.client import BUFFER_LIMIT, SlotClient
 from ductile.runner.connection import SlotLost
 from ductile.runner.event_loop import EventLoop
-from ductile.runner.warm.slots import WarmSlots
 from ductile.store.jobs.claim import ClaimedJob
 
 CANCEL_GRACE = 5.0
 TICK = 1.0
 """How often running slots are checked for being overdue, in seconds."""
-LARGE_ANSWER = 256 * 1024
-"""Bytes of stdout from which an answer is judged in a thread of its own."""
-
-
-class WorkerContext(AttemptContext, Protocol):
-    """What the workers need of the gateway."""
-
-    stopping: threading.Event
-    started_log: StartedLog
-
-    warm_slots: WarmSlots | None
-    """None if no job is started warm."""
-
-    def has_other_nodes(self) -> bool: ...
-
-    def lease_term(self) -> int | None: ...
-
-
-class RunningLog(NamedTuple):
-    """What a running attempt has written to stderr so far, without secrets."""
-
-    attempt: int
-    text: str
-    elapsed: float
-    """Seconds since its claim."""
-
-
-class Worker:
-    """A slot, with the attempt that has it and those that its slot buffers."""
-
-    __slots__ = ("attempt", "buffered", "cold", "is_leaving", "slot", "warm_key")
-
-    def __init__(self, slot: SlotClient) -> None:
-        self.cold = slot
-        """Its own slot."""
-        self.slot = slot
-        """The slot in use: its own, or a warm one until that runs nothing more."""
-        self.warm_key: str | None = None
-        """What the warm slot in use can start; None while its own is in use."""
-        self.is_leaving = False
-        """Whether it is removed when it runs nothing more."""
-        self.attempt: Attempt | None = None
-        self.buffered: deque[Attempt] = deque()
-
-    @property
-    def is_running(self) -> bool:
-        return self.attempt is not None and self.attempt.state is AttemptState.RUNNING
 
 
 class Workers:
-    """All attempts of the gateway that are not DONE, and the workers that run them.
-
-    For the dispatcher's thread, except `cancel`, `running_log`, `running_ids`, `job_ids` and
-    `busy`.
-    """
+    """Moves attempts through their states. For the dispatcher's thread, except `live`."""
 
     def __init__(
         self, context: WorkerContext, slots: Sequence[SlotClient], events: EventLoop
     ) -> None:
         self._context, self._events = context, events
         self._log = logger("worker")
-        self._workers = [Worker(slot) for slot in slots]
-        self._by_slot = {worker.slot: worker for worker in self._workers}
-        self._idle = self._workers[::-1]
-        self._attempts: set[Attempt] = set()
-        self._prefetched = PrefetchQueue(len(self._workers), context.has_other_nodes)
+        self.live = LiveAttempts(context.clock, [Worker(slot) for slot in slots])
+        self.judge = AttemptJudge(events, self.forget)
+        self._by_slot = {worker.slot: worker for worker in self.live.workers}
+        self._idle = self.live.workers[::-1]
+        self._prefetched = PrefetchQueue(len(self._idle), context.has_other_nodes)
         self._recent_ends = RecentEnds()
-        self._settling: list[Attempt] = []
-        self._cancel_lock = threading.Lock()
-        """Held while an attempt gets or loses its process, or stops being CANCELLABLE."""
-        self._large_answers = 0
-        self._judge_large = threading.Lock()
-        """For one large answer at a time: parsed, it takes many times its size in memory."""
         self._check_overdue_at = 0.0
         self._freed = self._finished = 0
         """Workers that became idle and processes that ended since `take_round`."""
@@ -117,36 +51,7 @@ class Workers:
     @property
     def has_attempts(self) -> bool:
         """Whether there is an attempt that is not DONE."""
-        return bool(self._attempts)
-
-    @property
-    def busy(self) -> int:
-        """How many processes run now."""
-        attempts = [worker.attempt for worker in self._workers]
-        return sum(one is not None and one.state in HAS_PROCESS for one in attempts)
-
-    def running_log(self, job_id: str) -> RunningLog | None:
-        """The log of the job's process, if it runs here. For any thread."""
-        with self._cancel_lock:
-            found = [
-                (worker.attempt, worker.slot.live_stderr)
-                for worker in self._workers
-                if worker.is_running and worker.attempt and worker.attempt.job.id == job_id
-            ]
-        for attempt, stderr in found:
-            text = readable_beginning(stderr, attempt.rules.redactor)
-            elapsed = self._context.clock.monotonic() - attempt.claimed_at
-            return RunningLog(attempt.job.attempt, text, elapsed)
-        return None
-
-    def running_ids(self) -> list[str]:
-        """The jobs whose processes run here. For any thread."""
-        with self._cancel_lock:
-            return [w.attempt.job.id for w in self._workers if w.is_running and w.attempt]
-
-    def job_ids(self) -> frozenset[str]:
-        """The jobs of all attempts that are not DONE."""
-        return frozenset(attempt.job.id for attempt in list(self._attempts))
+        return bool(self.live.attempts)
 
     @property
     def idle(self) -> int:
@@ -158,15 +63,16 @@ class Workers:
         return self._freed
 
     @property
-    def has_settling(self) -> bool:
-        return bool(self._settling)
-
-    @property
     def has_buffered_everywhere(self) -> bool:
         """Whether every worker is busy and has a buffered attempt, where its slot can buffer."""
-        if self._idle or not any(worker.buffered for worker in self._workers):
+        if self._idle or not any(worker.buffered for worker in self.live.workers):
             return False
-        return all(worker.buffered or not worker.slot.can_buffer for worker in self._workers)
+        return all(worker.buffered or not worker.slot.can_buffer for worker in self.live.workers)
+
+    @property
+    def _has_many_large_answers(self) -> bool:
+        """Whether no job is started because large answers take the memory."""
+        return self.judge.large_answers >= len(self.live.workers)
 
     @property
     def _may_start(self) -> bool:
@@ -174,25 +80,20 @@ class Workers:
         return not self._context.stopping.is_set() and self._context.lease_term() is not None
 
     @property
-    def _has_many_large_answers(self) -> bool:
-        """Whether no job is started because large answers take the memory."""
-        return self._large_answers >= len(self._workers)
-
-    @property
     def nap(self) -> float:
         """Seconds in which half of the workers are expected to finish a job."""
-        return self._recent_ends.seconds_until(len(self._workers) / 2)
+        return self._recent_ends.seconds_until(len(self.live.workers) / 2)
 
     def take_round(self) -> tuple[int, int]:
         """Begin a round: how many workers became idle in the last, how many jobs to prefetch."""
-        waiting = len(self._prefetched) + sum(len(worker.buffered) for worker in self._workers)
+        waiting = len(self._prefetched) + sum(len(worker.buffered) for worker in self.live.workers)
         freed, finished, self._freed, self._finished = self._freed, self._finished, 0, 0
         recent = self._recent_ends.add(self._context.clock.monotonic(), finished)
         return freed, self._prefetched.demand(recent, waiting)
 
     def resize(self, slots: Sequence[SlotClient]) -> None:
         """Use these slots from now on. A worker that runs an attempt is removed after it."""
-        for worker in self._workers:
+        for worker in self.live.workers:
             worker.is_leaving = worker.cold not in slots
         leaving = [worker for worker in self._idle if worker.is_leaving]
         self._idle = [worker for worker in self._idle if not worker.is_leaving]
@@ -201,37 +102,17 @@ class Workers:
         for slot in slots:
             if slot not in self._by_slot:
                 worker = self._by_slot[slot] = Worker(slot)
-                # A new list, because other threads iterate over the old one.
-                self._workers = [*self._workers, worker]
+                self.live.workers = [*self.live.workers, worker]
                 self._idle.append(worker)
                 self._freed += 1
         self._prefetched.resize(len(slots))
 
     def _remove(self, worker: Worker) -> None:
         """Remove a worker that runs nothing, and end the process of its slot."""
-        self._workers = [one for one in self._workers if one is not worker]
+        self.live.workers = [one for one in self.live.workers if one is not worker]
         del self._by_slot[worker.cold]
         self._events.unwatch(worker.cold)
         worker.cold.set_connection(None)
-
-    def cancel(self, why: Cancellation, grace: float, job_id: str | None) -> bool:
-        """Cancel the attempt of this job, or all; whether one was found that had not ended.
-
-        A process gets SIGTERM and `grace` seconds. For any thread.
-        """
-        with self._cancel_lock:
-            found = {
-                attempt
-                for attempt in list(self._attempts)
-                if job_id in (None, attempt.job.id) and attempt.state in CANCELLABLE
-            }
-            for attempt in found:
-                attempt.cancelled = attempt.cancelled or why
-            for worker in self._workers:
-                running = worker.attempt
-                if running is not None and running in found and running.state in HAS_PROCESS:
-                    worker.slot.cancel(grace)
-        return bool(found)
 
     # PREFETCHED
 
@@ -247,7 +128,7 @@ class Workers:
             self._context.started_log.release(log_entry)
             return False
         attempt.cancelled = why
-        self._attempts.add(attempt)
+        self.live.attempts.add(attempt)
         self._prefetched.add(attempt)
         return True
 
@@ -259,7 +140,7 @@ class Workers:
             attempt.move_to(AttemptState.STARTING)
             self._guard(worker, partial(self._start, worker, attempt))
         for depth in range(BUFFER_LIMIT):
-            for worker in self._workers:
+            for worker in self.live.workers:
                 if not self._prefetched:
                     return
                 if len(worker.buffered) == depth:
@@ -273,19 +154,19 @@ class Workers:
         """
         may_start = self._may_start
         free = 0 if self._prefetched else len(self._idle)
-        for worker in self._workers:
+        for worker in self.live.workers:
             over = any(self._prefetched.is_over(attempt, now) for attempt in worker.buffered)
             if worker.buffered and (not may_start or free > 0 or over or worker.is_leaving):
                 worker.slot.recall()
                 free -= len(worker.buffered)
         leaving = self._prefetched.withdraw(now, everything=not may_start)
         if leaving:
-            with self._cancel_lock:
+            with self.live.lock:
                 for attempt in leaving:
                     attempt.move_to(AttemptState.JUDGING)
         why = Cancellation.NO_WORKER if may_start else Cancellation.STOP
         for attempt in leaving:
-            self._settle(attempt, partial(attempt.judge_unstarted, why))
+            self.judge.settle(attempt, partial(attempt.judge_unstarted, why))
 
     # BUFFERED
 
@@ -320,7 +201,7 @@ class Workers:
         """Settle the first prefetched attempt, which needs no process."""
         attempt = self._prefetched.take()
         attempt.move_to(AttemptState.JUDGING)
-        self._settle(attempt, decide)
+        self.judge.settle(attempt, decide)
 
     def _unbuffer(self, worker: Worker, still: int = 0) -> None:
         """Make all but the first `still` buffered attempts PREFETCHED again: none has started."""
@@ -344,7 +225,7 @@ class Workers:
     def _launch(self, worker: Worker, attempt: Attempt, prepared: Launch | Settlement) -> None:
         if isinstance(prepared, Settlement):
             self._release(worker)
-            self._settle(attempt, lambda: prepared)
+            self.judge.settle(attempt, lambda: prepared)
             return
         failpoint("prepared")
         warm_slots, warm = self._context.warm_slots, prepared.warm
@@ -371,7 +252,7 @@ class Workers:
     ) -> None:
         """Start the launch on this warm slot, or on the worker's own one."""
         # In one step: a cancellation finds the attempt without a process or with one.
-        with self._cancel_lock:
+        with self.live.lock:
             if warm_slot is not None and launch.warm is not None:
                 worker.slot, worker.warm_key = warm_slot, launch.warm.key
                 self._by_slot[warm_slot] = worker
@@ -381,7 +262,7 @@ class Workers:
                 outcome = worker.slot.start(launch, attempt.log_entry)
         if withdrawn:
             self._release(worker)
-            self._settle(attempt, partial(attempt.judge_unstarted, Cancellation.STOP))
+            self.judge.settle(attempt, partial(attempt.judge_unstarted, Cancellation.STOP))
         else:
             self._continue(worker, outcome)
 
@@ -398,7 +279,7 @@ class Workers:
                 self._events.unwatch(slot)
         if now >= self._check_overdue_at:
             self._check_overdue_at = now + TICK
-            for worker in self._workers:
+            for worker in self.live.workers:
                 if worker.is_running and worker.slot.deadline < now:
                     self._guard(worker, partial(self._read, worker))
 
@@ -417,12 +298,12 @@ class Workers:
             return
         failpoint("ran")
         self._finished += 1
-        self._judge(self._release(worker), outcome)
+        self.judge.judge(self._release(worker), outcome)
 
     def _release(self, worker: Worker) -> Attempt:
         """Take the attempt, now JUDGING, from its worker, which runs the first buffered one or is
         idle from now on."""
-        with self._cancel_lock:
+        with self.live.lock:
             attempt, following = worker.attempt, None
             assert attempt is not None
             attempt.move_to(AttemptState.JUDGING)
@@ -433,7 +314,7 @@ class Workers:
                 if following.cancelled is not None:
                     worker.slot.cancel(CANCEL_GRACE)
             worker.attempt = following
-            warm_slot = self._leave_warm_slot(worker) if following is None else None
+            warm_slot = worker.leave_warm_slot() if following is None else None
         if warm_slot is not None:
             self._return_warm_slot(warm_slot)
         if following is None and worker.is_leaving:
@@ -442,13 +323,6 @@ class Workers:
             self._idle.append(worker)
             self._freed += 1
         return attempt
-
-    def _leave_warm_slot(self, worker: Worker) -> SlotClient | None:
-        """Have the worker use its own slot again; the warm one, if it used one."""
-        if worker.warm_key is None:
-            return None
-        left, worker.slot, worker.warm_key = worker.slot, worker.cold, None
-        return left
 
     def _return_warm_slot(self, slot: SlotClient) -> None:
         self._events.unwatch(slot)
@@ -492,8 +366,8 @@ class Workers:
     def _start_cold(self, worker: Worker, attempt: Attempt, launch: Launch | None) -> None:
         """Start a launch that no warm slot has taken: its zygote is broken, or files changed."""
         assert launch is not None
-        with self._cancel_lock:
-            warm_slot = self._leave_warm_slot(worker)
+        with self.live.lock:
+            warm_slot = worker.leave_warm_slot()
             if warm_slot is not None:
                 self._return_warm_slot(warm_slot)
             attempt.move_to(AttemptState.RUNNING)
@@ -507,54 +381,17 @@ class Workers:
         worker.slot.disconnect()
         buffered = list(worker.buffered)
         worker.buffered.clear()
-        with self._cancel_lock:
+        with self.live.lock:
             for attempt in buffered:
                 attempt.move_to(AttemptState.JUDGING)
         failed = buffered if worker.attempt is None else [self._release(worker), *buffered]
         for attempt in failed:
-            self._settle(attempt, partial(attempt.judge_bug, error))
+            self.judge.settle(attempt, partial(attempt.judge_bug, error))
 
-    # JUDGING
-
-    def _judge(self, attempt: Attempt, outcome: Outcome) -> None:
-        if len(outcome.stdout) <= LARGE_ANSWER:
-            self._settle(attempt, partial(attempt.judge, outcome))
-            return
-        self._large_answers += 1
-
-        def judge() -> Settlement:
-            with self._judge_large:
-                return attempt.judge(outcome)
-
-        def settle(judged: Future[Settlement]) -> None:
-            self._large_answers -= 1
-            self._settle(attempt, judged.result)
-
-        self._events.run_in_thread(judge, settle)
-
-    def _settle(self, attempt: Attempt, decide: Callable[[], Settlement]) -> None:
-        """Be SETTLING with what is decided, or as failed: no job stays `running` for a bug."""
-        try:
-            try:
-                settlement = decide()
-            except Exception as error:  # noqa: BLE001 - the attempt's failure
-                settlement = attempt.judge_bug(error)
-            attempt.settle_as(settlement)
-        except Exception as error:  # noqa: BLE001 - the orphan sweep ends the job
-            self._log.crash("attempt cannot be settled", error, job_id=attempt.job.id)
-            self.forget(attempt)
-        else:
-            self._settling.append(attempt)
-
-    # SETTLING
-
-    def take_settling(self) -> list[Attempt]:
-        """The attempts that became SETTLING since the last call."""
-        settling, self._settling = self._settling, []
-        return settling
+    # DONE
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is DONE: the ledger has its settlement, or will never have it."""
         attempt.move_to(AttemptState.DONE)
-        self._attempts.discard(attempt)
+        self.live.attempts.discard(attempt)
         self._context.started_log.release(attempt.log_entry)

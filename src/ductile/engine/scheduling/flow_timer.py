@@ -6,7 +6,7 @@ import threading
 from datetime import datetime, timedelta
 
 from ductile.core.flow.pauses import Pause
-from ductile.engine.dispatch.dispatcher import WorkSignal
+from ductile.engine.dispatch.work_signal import WorkSignal
 from ductile.log import logger
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.flow import gate, pauses, set_aside

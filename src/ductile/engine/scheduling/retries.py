@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from ductile.engine.dispatch.dispatcher import WorkSignal
+from ductile.engine.dispatch.work_signal import WorkSignal
 from ductile.engine.scheduling.run_turns import RunTurns
 from ductile.log import logger
 from ductile.store.engines.api import Ledger, Tx

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.live_log import Progress, find_progress
 from ductile.core.jobs.state_machine import ENDED
-from ductile.engine.dispatch.workers import RunningLog
+from ductile.engine.dispatch.live_attempts import RunningLog
 from ductile.errors import DuctileError, NotFound, UsageError
 from ductile.http.middleware.auth import reauthorize
 from ductile.http.middleware.context import app_context_of
