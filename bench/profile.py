@@ -33,6 +33,7 @@ PLACES = (
     ("claim", "store/jobs/claim.py", ""),
     ("settle", "store/jobs/settle.py", ""),
     ("settle", "store/jobs/close.py", ""),
+    ("settle", "store/jobs/closing/", ""),
     ("enqueue", "store/jobs/enqueue.py", "enqueue_job"),
     ("after the commit", "engine/dispatch/work_signal.py", "notify"),
     ("after the commit", "engine/notices/bus.py", ""),

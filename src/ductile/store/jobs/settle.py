@@ -11,7 +11,7 @@ from ductile.store import notices, waits
 from ductile.store.engines.api import Tx
 from ductile.store.flow.gate import close_key
 from ductile.store.jobs import close, plugin_state, spawn
-from ductile.store.jobs.close import JobEnd
+from ductile.store.jobs.closing.work import JobEnd
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
 
@@ -120,7 +120,7 @@ def _write_consequences(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids
     if settlement.intents:
         point = SpawnPoint(job.scope_id, context_id)
         close.write_intents(tx, settlement.intents, point, tx_config, ids, settlement.at)
-    close.post_unrouted(tx, job, settlement.unrouted, settlement.at)
+    spawn.post_unrouted(tx, job, settlement.unrouted, settlement.at)
     if status in ENDED:
         end = JobEnd(
             job,

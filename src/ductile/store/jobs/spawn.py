@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timedelta
 
@@ -18,6 +18,7 @@ from ductile.core.pipelines.intents import (
     SendRelay,
     SpawnJob,
     StartPipeline,
+    Unrouted,
 )
 from ductile.core.pipelines.step_io import payload_column
 from ductile.model import CORE_PREFIX, Event, Job, Json, NewJob, Notice
@@ -73,6 +74,13 @@ def insert_intents(
     for intent in intents:
         writer.write(intent, point)
     return writer.spawned
+
+
+def post_unrouted(tx: Tx, job: Job, unrouted: Iterable[Unrouted], now: datetime) -> None:
+    """Post a notice for each event of the job that no route or step names."""
+    for item in unrouted:
+        fields = {"event_id": item.event_id, "pipeline": item.pipeline, "reason": item.reason}
+        notices.post(tx, Notice("events", "event.unrouted", fields), now, job_id=job.id)
 
 
 class _IntentWriter:
