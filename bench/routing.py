@@ -6,9 +6,11 @@ import time
 from datetime import UTC, datetime
 
 from bench.findings import Check, Findings, median, table
-from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.compiler.compile import compile_pipelines
 from ductile.core.pipelines.lineage import Done
-from ductile.core.pipelines.router import Router, build
+from ductile.core.pipelines.pipeline import Compiled
+from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.routes import Route
 from ductile.model import Event
 
@@ -42,4 +44,4 @@ def _router(count: int) -> Router:
     ]
     compiled = compile_pipelines(pipelines, PLUGINS)
     assert isinstance(compiled, Compiled)
-    return build([Route("a", f"event.{n}", "b") for n in range(count)], compiled)
+    return build_router([Route("a", f"event.{n}", "b") for n in range(count)], compiled)

@@ -12,9 +12,9 @@ from ductile.config.models.http import EndpointSettings
 from ductile.config.models.pipeline import KINDS, PipelineSettings
 from ductile.config.models.plugin import ScheduleSettings
 from ductile.core.delivery.signatures import PROVIDERS
-from ductile.core.pipelines.compile import MODES
+from ductile.core.pipelines.compiler.parse import StepKind
 from ductile.core.pipelines.hooks import HOOKS, RUN_HOOKS
-from ductile.core.pipelines.parse import StepKind
+from ductile.core.pipelines.pipeline import MODES
 from ductile.core.schedules.decide import CatchUp, IfRunning
 
 

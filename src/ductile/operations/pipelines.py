@@ -13,8 +13,8 @@ from ductile.core.jobs.limits import dedupe_key_flaw
 from ductile.core.jobs.plugin_protocol import without_nul
 from ductile.core.jobs.state_machine import ENDED_BADLY
 from ductile.core.jobs.trace import TraceContext
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.intents import SpawnJob, StartPipeline
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.core.pipelines.router import Router
 from ductile.core.values.suggest import list_or_suggest
 from ductile.engine.services import Services

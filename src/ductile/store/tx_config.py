@@ -9,15 +9,16 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.flow.limits import Concurrency, PluginLimits
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.retry import DEFAULT_RETRY
-from ductile.core.pipelines.compile import Compiled
-from ductile.core.pipelines.router import Router, build
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.pipeline import Compiled
+from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.step_io import entered_payload
 from ductile.core.schedules.breaker import DEFAULT_BREAKER, BreakerPolicy
 from ductile.model import Json
 
 
 def _no_routes() -> Router:
-    return build((), Compiled({}))
+    return build_router((), Compiled({}))
 
 
 @dataclass(frozen=True, slots=True)

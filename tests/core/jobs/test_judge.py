@@ -25,8 +25,8 @@ from ductile.core.jobs.judge import (
 from ductile.core.jobs.prepare import Entered
 from ductile.core.jobs.retry import RetryPolicy
 from ductile.core.jobs.state_machine import ENDED, edges
-from ductile.core.pipelines.compile import Compiled
-from ductile.core.pipelines.router import build
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.pipeline import Compiled
 from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import MAX_COPIED
 from ductile.core.values.redact import REDACTED, Redactor
@@ -519,7 +519,7 @@ def test_a_success_that_lacks_what_its_protocol_wants_is_remarked_on(
 
 
 BASE = "01900000-0000-7000-8000-000000000000"
-ROUTED = Rules(RetryPolicy(), Redactor(), build([Route("echo", "x", "to")], Compiled({})))
+ROUTED = Rules(RetryPolicy(), Redactor(), build_router([Route("echo", "x", "to")], Compiled({})))
 
 
 def answered(events, result="done", **entered):

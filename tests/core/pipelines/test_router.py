@@ -6,15 +6,17 @@ from dataclasses import replace
 import pytest
 
 from ductile.core.pipelines.baggage import root_context
-from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.compiler.compile import compile_pipelines
 from ductile.core.pipelines.hooks import RootEnd
 from ductile.core.pipelines.intents import JoinStep, OpenScope, Routing, SpawnJob, StartPipeline
 from ductile.core.pipelines.lineage import Done, SplitScope
-from ductile.core.pipelines.router import Router, build
+from ductile.core.pipelines.pipeline import Compiled
+from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.routes import Routes, compile_routes
 from ductile.model import Event, JobStatus, SubmittedBy
 from tests.core.pipelines.compiled import NOW
-from tests.core.pipelines.test_compile import PLUGINS
+from tests.core.pipelines.compiler.test_compile import PLUGINS
 
 A, B, C, D = ({"uses": name} for name in "abcd")
 
@@ -28,7 +30,7 @@ def router(*pipelines, routes=(), max_hops=20, plugins=PLUGINS) -> Router:
     assert isinstance(compiled, Compiled), [str(problem) for problem in compiled]
     found = compile_routes(routes, plugins)
     assert isinstance(found, Routes), found
-    return build(found.routes, compiled, max_hops)
+    return build_router(found.routes, compiled, max_hops)
 
 
 def event(type_="go", payload=None, source="a", id_="e1", key=None) -> Event:

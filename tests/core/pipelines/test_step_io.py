@@ -24,7 +24,7 @@ from ductile.core.pipelines.step_io import (
 )
 from ductile.core.values.json_values import Failure
 from ductile.model import Event
-from tests.core.pipelines.test_compile import one
+from tests.core.pipelines.compiler.test_compile import one
 
 NOW = datetime(2026, 2, 8, 10, tzinfo=UTC)
 ENTERING = root_context(instance_id="i", max_depth=5, origin={"plugin": "x"}, baggage={"user": "m"})

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ductile.clock import Ids
-from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.compiler.compile import compile_pipelines
 from ductile.core.pipelines.intents import MatchWaits, SpawnJob
-from ductile.core.pipelines.router import Router, build
+from ductile.core.pipelines.pipeline import Compiled
+from ductile.core.pipelines.router import Router
 from ductile.core.values.json_values import Failure
 from ductile.core.waits.begin import MAX_TITLE, NewWait, begin_wait, is_matched
 from ductile.core.waits.decision import OpenWait, WaitEnd, WaitStatus
@@ -36,7 +38,7 @@ def router_of(wait: Any, *more: dict[str, Any]) -> Router:
     steps = [{"id": "hold", "wait": wait}, {"id": "next", "uses": "a"}]
     found = compile_pipelines([{"name": "p", "on": "go", "steps": steps}, *more], PLUGINS)
     assert isinstance(found, Compiled), found
-    return build((), found)
+    return build_router((), found)
 
 
 def begin(wait: Any, payload: Any, context: dict[str, Any] | None = None) -> NewWait | Failure:

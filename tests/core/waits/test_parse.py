@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ductile.core.pipelines.compile import Compiled, PartlyCompiled, compile_pipelines
+from ductile.core.pipelines.compiler.compile import compile_pipelines
 from ductile.core.pipelines.diagram import mermaid, tree
 from ductile.core.pipelines.graph import WAIT_PLUGIN, NodeKind
+from ductile.core.pipelines.pipeline import Compiled, PartlyCompiled
 from ductile.core.waits.parse import OnTimeout, WaitKind, WaitStep, read_wait
 from ductile.errors import Problem
 

@@ -12,10 +12,11 @@ from ductile.clock import Ids
 from ductile.core.jobs.judge import Rules, judge, prepare_failed, switch, wait
 from ductile.core.jobs.prepare import Entered
 from ductile.core.jobs.retry import RetryPolicy
-from ductile.core.pipelines.compile import Compiled, compile_pipelines
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.compiler.compile import compile_pipelines
 from ductile.core.pipelines.graph import NodeKind
 from ductile.core.pipelines.intents import Routing
-from ductile.core.pipelines.router import build
+from ductile.core.pipelines.pipeline import Compiled
 from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import Switched, entered_payload, judge_switch, prepare_step
 from ductile.core.values.json_values import Failure
@@ -127,7 +128,7 @@ class Pipelines:
         """Replace the pipelines; claimed jobs keep those under which they were claimed."""
         compiled = compile_pipelines(pipelines, PLUGINS)
         assert isinstance(compiled, Compiled), compiled
-        router = build(self.routes, compiled, self.max_hops)
+        router = build_router(self.routes, compiled, self.max_hops)
         self.tx_config = TxConfig(86_400.0, router=router, notify=self.notify)
         self.rules = Rules(RetryPolicy(), Redactor(), router)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from ductile._fast_dataclass import dataclass
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.pipeline import Pipeline
 
 _ESCAPES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\n": " "}
 

@@ -9,8 +9,8 @@ from enum import StrEnum
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.baggage import Claims
+from ductile.core.pipelines.compiler.parse import Relay
 from ductile.core.pipelines.conditions import Condition
-from ductile.core.pipelines.parse import Relay
 from ductile.core.pipelines.templates import Template
 from ductile.core.waits.parse import WaitStep
 from ductile.errors import Path

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ductile._fast_dataclass import dataclass
-from ductile.core.flow.debounce import Series
+from ductile.core.flow.debounce import Debounce, Series
 from ductile.core.pipelines.baggage import root_context
 from ductile.model import Event, Json, SubmittedBy
 
@@ -158,3 +159,38 @@ def _jobs(intents: tuple[Intent, ...]) -> Iterator[SpawnJob]:
             yield intent
         elif isinstance(intent, OpenScope | StartPipeline):
             yield from _jobs(intent.children)
+
+
+def gather(items: Iterable[Intent | Unrouted]) -> Routing:
+    """The items by kind; of two identical jobs the first."""
+    intents: list[Intent] = []
+    unrouted: list[Unrouted] = []
+    seen: set[tuple[str, ...]] = set()
+    for item in items:
+        if isinstance(item, Unrouted):
+            unrouted.append(item)
+        elif not isinstance(item, SpawnJob) or item.identity not in seen:
+            intents.append(item)
+            if isinstance(item, SpawnJob):
+                seen.add(item.identity)
+    return Routing(tuple(intents), tuple(unrouted))
+
+
+def with_series(start: StartPipeline, debounce: Debounce | None) -> StartPipeline:
+    """The instance, whose first job waits as the last of its series.
+
+    `config check` refuses a debounced pipeline that starts with a split, which has several.
+    """
+    if debounce is None or len(start.children) != 1:
+        return start
+    first = start.children[0]
+    if not isinstance(first, SpawnJob):
+        return start
+    series = debounce.series(first.event.payload)
+    return replace(start, children=(replace(first, series=series),))
+
+
+def with_priority(child: SpawnJob | OpenScope, priority: float) -> SpawnJob | OpenScope:
+    if isinstance(child, SpawnJob):
+        return replace(child, priority=priority)
+    return replace(child, children=tuple(with_priority(one, priority) for one in child.children))

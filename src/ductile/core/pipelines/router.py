@@ -1,31 +1,6 @@
 """Where events go: from a finished job and its events to a tuple of intents, by look-up.
 
-The life of a pipeline job:
-
-1. **prepare** (after the claim): if `router.lost(...)` reports that a reload removed or replaced
-   the job's step, the job fails with that reason; it never runs as the new step. Otherwise `node =
-   router.node(job.pipeline, job.step_path)`. The payload is `entered_payload(command, column)`, the
-   context the row that the job entered with. Then by `node.kind`: `prepare_step` (run the plugin
-   with its payload and context), `judge_switch` (no process), `prepare_relay` (the outbox sends
-   it). A `Failure` ends this job as `failed`, without retry.
-2. **judge**: for a succeeded job, `events = outgoing(...)`, or `(switch_event(...),)`; then
-   `routing = router.route(Done(...), events)`. `Done.context` is the step's own
-   `accumulated`, as `prepare` returned it.
-3. **settle**, in one transaction: write the step's own context row (parent: the one it
-   entered with), then the intents. `StartPipeline`: a scope without parent, its root row
-   (`intent.context(scope_id)`) unless a hook starts it, then its children in it. `OpenScope`: a
-   scope below the current one, which stores its fields and the context row that entered it, then
-   its children in it. `SpawnJob`: a job, unique by `identity`, whose payload is
-   `payload_column(command, event)` and whose entering context is the ended job's row, or
-   the root row inside a `StartPipeline`; one with `dead` set is recorded and ended at once.
-   Which first jobs of an instance are duplicates by their dedupe key is decided before any of
-   them is written; if all are, the instance ends as `skipped`.
-4. **close**, for every way to end a job: if a split's scope has no queued or running job and no
-   open child, and no failed job (or `join_always`), mark it ended, once, and write the result of
-   `router.join(...)` into the scope above with `join_of` set, entering with the row that entered
-   the split; if the next step no longer exists (`unrouted`), mark it failed with that reason.
-   `EndedJob` needs all jobs of the scope and of its inner scopes, in the order of the queue. When
-   a root job ends, `router.hooks`; when a pipeline instance ends, `router.handlers`.
+The package describes the life of a pipeline job.
 
 Producers: `arrive` for an external event (webhook, relay, `handle` by an operator), `start` for a
 pipeline by name. Everything here is pure; ids and times are arguments.
@@ -33,17 +8,15 @@ pipeline by name. Everything here is pure; ids and times are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
-from types import MappingProxyType
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.flow.debounce import Debounce, pipeline_target, route_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import MAX_HOPS
 from ductile.core.pipelines.baggage import depth_at, depth_limit
-from ductile.core.pipelines.compile import Compiled, Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
 from ductile.core.pipelines.hooks import (
     RUN_HOOKS,
@@ -63,10 +36,13 @@ from ductile.core.pipelines.intents import (
     SpawnJob,
     StartPipeline,
     Unrouted,
+    gather,
+    with_priority,
+    with_series,
 )
 from ductile.core.pipelines.join_payload import EndedJob, inner_branch, join_payload
 from ductile.core.pipelines.lineage import Done, Entry, InstanceCause, SplitScope
-from ductile.core.pipelines.routes import Route
+from ductile.core.pipelines.pipeline import Pipeline, describe_excess
 from ductile.core.pipelines.step_io import SWITCH_TRUE
 from ductile.core.values.redact import Redactor
 from ductile.model import CORE_PREFIX, Event, Json, SubmittedBy
@@ -127,16 +103,18 @@ class Router:
     def exceeded_limit(self, pipeline: str, hops: int, context: Mapping[str, Json]) -> str | None:
         """The limit that an existing job exceeds, if any; `context` is what it entered with."""
         max_depth = self._depth_limit(pipeline, context)
-        return self._over(self.pipelines.get(pipeline), hops, depth_at(context, hops), max_depth)
+        return describe_excess(
+            self.max_hops, self.pipelines.get(pipeline), hops, depth_at(context, hops), max_depth
+        )
 
     def route(self, done: Done, events: Sequence[Event]) -> Routing:
         """Where a succeeded job's events go: the next step, routes, other pipelines."""
-        return _gathered(item for event in events for item in self._after(done, event))
+        return gather(item for event in events for item in self._after(done, event))
 
     def announce(self, done: Done, event: Event) -> Routing:
         """Where an event about a job goes that does not continue the job's own pipeline."""
         entry = Entry.after(done, event, 0)
-        return _gathered(self._elsewhere(entry, InstanceCause.job(done, event)))
+        return gather(self._elsewhere(entry, InstanceCause.job(done, event)))
 
     def arrive(
         self,
@@ -160,8 +138,8 @@ class Router:
         if pipeline is not None:
             debounce = debounce or self.debounces.get(pipeline_target(pipeline))
             started = self._instance(self.pipelines[pipeline], entry, cause)
-            own.append(_debounced(started, debounce))
-        return _gathered((*own, *self._elsewhere(entry, cause, started=pipeline)))
+            own.append(with_series(started, debounce))
+        return gather((*own, *self._elsewhere(entry, cause, started=pipeline)))
 
     def start(
         self,
@@ -190,7 +168,7 @@ class Router:
         )
         cause = InstanceCause.outside(event, submitted_by, baggage)
         started = self._instance(found, entry, cause, at)
-        children = tuple(_prioritized(child, priority) for child in started.children)
+        children = tuple(with_priority(child, priority) for child in started.children)
         return replace(started, children=children) if priority else started
 
     def hooks(self, end: RootEnd, *, now: datetime, event_ids: Sequence[str]) -> Routing:
@@ -201,7 +179,7 @@ class Router:
             Event(signal, hook_payload(end), None, end.plugin, now, event_id)
             for signal, event_id in zip(hook_signals(end), event_ids, strict=False)
         )
-        return _gathered(item for event in events for item in self._hooked(end, event))
+        return gather(item for event in events for item in self._hooked(end, event))
 
     def has_handlers(self, pipeline: str) -> bool:
         """Whether the end of a run of this pipeline can start steps."""
@@ -235,7 +213,7 @@ class Router:
         if join is None:
             split = self.node(scope.pipeline, scope.split)
             if split is None or split.kind is not NodeKind.SPLIT:
-                return _gathered([_gone(event_id, scope.pipeline, scope.split)])
+                return gather([_gone(event_id, scope.pipeline, scope.split)])
             join = self._join_step(split)
         if not join.path:
             return Routing()
@@ -243,10 +221,10 @@ class Router:
         event = Event(JOINED, payload, None, _JOIN_SOURCE, now, event_id)
         entry = Entry.joining(scope, event, self._depth_limit(scope.pipeline, scope.context))
         if self.lost(scope.pipeline, join.path, join.plugin, join.command) is None:
-            return _gathered(self._enter(scope.pipeline, join.path, entry))
+            return gather(self._enter(scope.pipeline, join.path, entry))
         if join.plugin:
-            return _gathered([self._step(scope.pipeline, join, entry)])
-        return _gathered([_gone(event_id, scope.pipeline, join.path)])
+            return gather([self._step(scope.pipeline, join, entry)])
+        return gather([_gone(event_id, scope.pipeline, join.path)])
 
     def _join_step(self, split: Node) -> JoinStep:
         if split.next is None:
@@ -307,7 +285,7 @@ class Router:
         verdict = pipeline.admits(entry.event.payload, cause.context)
         if verdict is True:
             debounce = self.debounces.get(pipeline_target(pipeline.name))
-            yield _debounced(self._instance(pipeline, entry, cause), debounce)
+            yield with_series(self._instance(pipeline, entry, cause), debounce)
         else:
             if verdict is False:
                 because = pipeline.explain_refusal(entry.event.payload, cause.context)
@@ -376,7 +354,13 @@ class Router:
             pipeline=pipeline,
             step_path=step.path,
             branch=entry.branch,
-            dead=self._over(self.pipelines.get(pipeline), entry.hops, entry.depth, entry.max_depth),
+            dead=describe_excess(
+                self.max_hops,
+                self.pipelines.get(pipeline),
+                entry.hops,
+                entry.depth,
+                entry.max_depth,
+            ),
         )
 
     def _routed(
@@ -390,7 +374,7 @@ class Router:
             parent_job_id=entry.parent_job_id,
             hops=entry.hops,
             dedupe_key=entry.event.dedupe_key,
-            dead=self._over(None, entry.hops),
+            dead=describe_excess(self.max_hops, None, entry.hops),
             series=None if debounce is None else debounce.series(entry.event.payload),
             priority=priority,
         )
@@ -403,77 +387,6 @@ class Router:
         found = self.pipelines.get(pipeline)
         return 0 if found is None else found.author_depth or 0
 
-    def _over(
-        self, pipeline: Pipeline | None, hops: int, depth: int = 1, max_depth: int = 0
-    ) -> str | None:
-        """The limit that a job at this place would exceed, if any."""
-        limit = self.max_hops
-        if pipeline is not None:
-            if 0 < max_depth < depth:
-                return f"step {depth} of its pipeline exceeds max_depth {max_depth}"
-            limit = max(pipeline.hop_limit(limit), max_depth)
-        return f"hop {hops} exceeds the limit of {limit}" if hops > limit else None
-
-
-def build(
-    routes: Iterable[Route],
-    compiled: Compiled,
-    max_hops: int = MAX_HOPS,
-    debounces: Iterable[Debounce] = (),
-    redactor: Redactor | None = None,
-    priorities: Mapping[str, float] | None = None,
-) -> Router:
-    """Index the configured routes and pipelines."""
-    by_route: dict[tuple[str, str], list[str]] = {}
-    for route in routes:
-        by_route.setdefault((route.source, route.event_type), []).append(route.to)
-    triggers: dict[tuple[str, str], list[str]] = {}
-    hooks: dict[tuple[str, str], list[str]] = {}
-    runs: dict[tuple[str, str], list[str]] = {}
-    for pipeline in compiled.pipelines.values():
-        if pipeline.hook is None and pipeline.on is None:
-            continue  # Only its schedules and a start by name run it.
-        index = runs if pipeline.from_pipeline else hooks if pipeline.hook else triggers
-        source = pipeline.from_pipeline or pipeline.from_plugin or ""
-        index.setdefault((pipeline.hook or pipeline.on or "", source), []).append(pipeline.name)
-    return Router(
-        compiled.pipelines,
-        _frozen(by_route),
-        _frozen(triggers),
-        _frozen(hooks),
-        _frozen(runs),
-        max_hops,
-        frozenset(
-            node.wait.event
-            for pipeline in compiled.pipelines.values()
-            for node in pipeline.nodes.values()
-            if node.wait is not None and node.wait.event
-        ),
-        MappingProxyType({debounce.target: debounce for debounce in debounces}),
-        MappingProxyType(dict(priorities or {})),
-        redactor or Redactor(),
-    )
-
-
-def _debounced(start: StartPipeline, debounce: Debounce | None) -> StartPipeline:
-    """The instance, whose first job waits as the last of its series.
-
-    `config check` refuses a debounced pipeline that starts with a split, which has several.
-    """
-    if debounce is None or len(start.children) != 1:
-        return start
-    first = start.children[0]
-    if not isinstance(first, SpawnJob):
-        return start
-    series = debounce.series(first.event.payload)
-    return replace(start, children=(replace(first, series=series),))
-
-
-def _prioritized(child: SpawnJob | OpenScope, priority: float) -> SpawnJob | OpenScope:
-    if isinstance(child, SpawnJob):
-        return replace(child, priority=priority)
-    return replace(child, children=tuple(_prioritized(one, priority) for one in child.children))
-
 
 def _matches(index: _Index, name: str, source: str) -> Iterator[str]:
     yield from index.get((name, ""), ())
@@ -483,22 +396,3 @@ def _matches(index: _Index, name: str, source: str) -> Iterator[str]:
 
 def _gone(event_id: str, pipeline: str, step_path: str) -> Unrouted:
     return Unrouted(event_id, pipeline, f"step {step_path} no longer exists in pipeline {pipeline}")
-
-
-def _gathered(items: Iterable[Intent | Unrouted]) -> Routing:
-    """The items by kind; of two identical jobs the first."""
-    intents: list[Intent] = []
-    unrouted: list[Unrouted] = []
-    seen: set[tuple[str, ...]] = set()
-    for item in items:
-        if isinstance(item, Unrouted):
-            unrouted.append(item)
-        elif not isinstance(item, SpawnJob) or item.identity not in seen:
-            intents.append(item)
-            if isinstance(item, SpawnJob):
-                seen.add(item.identity)
-    return Routing(tuple(intents), tuple(unrouted))
-
-
-def _frozen(index: Mapping[tuple[str, str], list[str]]) -> _Index:
-    return MappingProxyType({key: tuple(names) for key, names in index.items()})

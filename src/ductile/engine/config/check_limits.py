@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ductile.config import Settings
-from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.engine.config.check_plugins import emits
 from ductile.errors import Problem, Severity
 from ductile.plugins.registry import Registry

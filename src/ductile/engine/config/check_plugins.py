@@ -10,7 +10,7 @@ from ductile.config import Settings
 from ductile.config.models.http import EndpointSettings
 from ductile.config.models.plugin import PluginSettings
 from ductile.core.jobs.commands import DEFAULT_TIMEOUTS, HANDLE
-from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.core.values.json_values import shorten
 from ductile.core.values.scopes import find_unused
 from ductile.core.values.suggest import count_edits, nearest

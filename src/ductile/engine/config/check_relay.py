@@ -11,8 +11,8 @@ from ductile.config.models.relay import InstanceSettings
 from ductile.core.delivery.relay import ANYWHERE
 from ductile.core.delivery.ssrf import Forbidden, parse_url
 from ductile.core.jobs.limits import LONGEST_NAME
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.errors import Path, Problem, Severity
 
 _HEADER = re.compile(rf"[!-~][ -~]{{0,{LONGEST_NAME - 1}}}", re.ASCII)

@@ -11,7 +11,7 @@ from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.rules import AlertRule, Grouping, matches
 from ductile.core.delivery.ssrf import Forbidden, check_addresses, parse_url
 from ductile.core.jobs.commands import HANDLE
-from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
 from ductile.errors import Path, Problem, Severity, errors_of

@@ -14,8 +14,8 @@ from ductile.core.flow.debounce import (
     webhook_target,
 )
 from ductile.core.flow.keys import FlowKey, compile_key
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import NodeKind
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.errors import Path, Problem
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from ductile.config import Loaded, Settings, bundled
 from ductile.config.redact import redact_problems
 from ductile.core.flow.debounce import route_target
-from ductile.core.pipelines.compile import Compiled, PartlyCompiled, Pipeline, compile_pipelines
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.compiler.compile import compile_pipelines
+from ductile.core.pipelines.pipeline import Compiled, PartlyCompiled, Pipeline
 from ductile.core.pipelines.router import Router
-from ductile.core.pipelines.router import build as build_router
 from ductile.core.pipelines.routes import Routes, compile_routes
 from ductile.core.values.redact import Redactor
 from ductile.engine.config import (

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from ductile.core.flow.pauses import Pauses
 from ductile.core.jobs.state_machine import ENDED
 from ductile.core.pipelines import diagram
-from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.engine.services import Services
 from ductile.errors import UsageError
 from ductile.http.middleware.auth import has_scope

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 
 from ductile.core.jobs.prepare import Ready
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import SWITCH_SUFFIX, Node, NodeKind
 from ductile.core.pipelines.intents import Intent, Routing, SpawnJob, StartPipeline
 from ductile.core.pipelines.lineage import Done
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.step_io import (
     RelayMessage,

@@ -8,8 +8,8 @@ import orjson
 
 from ductile.core.jobs.judge import judge
 from ductile.core.jobs.prepare import Entered, Ready, Unrunnable, prepare
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.core.pipelines.step_io import (
     Switched,
     entered_dedupe_key,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.core.pipelines.router import Router
 from ductile.engine.config.compiled import CompiledConfig
 

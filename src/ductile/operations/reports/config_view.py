@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ductile.config.redact import redact_settings
-from ductile.core.pipelines.compile import Pipeline
+from ductile.core.pipelines.pipeline import Pipeline
 from ductile.engine.config.compiled import CompiledConfig
 
 

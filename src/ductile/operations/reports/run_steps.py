@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ductile.core.jobs.state_machine import ENDED_BADLY
-from ductile.core.pipelines.compile import Pipeline
 from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.pipeline import Pipeline
 
 Step = dict[str, Any]
 FAILED = frozenset(status.value for status in ENDED_BADLY) | {"timed_out", "failed"}

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from ductile.core.pipelines.compile import Compiled, Pipeline, compile_pipelines
+from ductile.core.pipelines.compiler.compile import compile_pipelines
 from ductile.core.pipelines.graph import Branch, NodeKind, Target
+from ductile.core.pipelines.pipeline import Compiled, Pipeline
 
 PLUGINS = {
     name: frozenset({"handle", "poll"})

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile.core.pipelines.compile import Compiled, PartlyCompiled, compile_pipelines
+from ductile.core.pipelines.compiler.compile import compile_pipelines
+from ductile.core.pipelines.pipeline import Compiled, PartlyCompiled
 from ductile.errors import Problem, Severity
-from tests.core.pipelines.test_compile import IF, PLUGINS, compiled, one
+from tests.core.pipelines.compiler.test_compile import IF, PLUGINS, compiled, one
 from tests.core.values.test_json_values import JSON
 
 

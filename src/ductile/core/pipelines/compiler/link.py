@@ -12,6 +12,7 @@ from dataclasses import replace
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import LONGEST_STEP_PATH, fits, size
+from ductile.core.pipelines.compiler.parse import Known, Step, StepKind, walk
 from ductile.core.pipelines.graph import (
     RELAY_PLUGIN,
     SWITCH_PLUGIN,
@@ -22,7 +23,6 @@ from ductile.core.pipelines.graph import (
     NodeKind,
     Target,
 )
-from ductile.core.pipelines.parse import Known, Step, StepKind, walk
 from ductile.errors import Path, Problem
 
 MAX_NODES = 10_000

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile.core.pipelines.compile import Compiled, compile_pipelines
-from ductile.core.pipelines.router import build
+from ductile.core.pipelines.build_router import build_router
+from ductile.core.pipelines.compiler.compile import compile_pipelines
+from ductile.core.pipelines.pipeline import Compiled
 from ductile.core.values.json_values import are_equal
 from ductile.model import JobStatus
 from tests.core.pipelines.compiled import NOW, Answer, Simulation
-from tests.core.pipelines.test_compile import PLUGINS
+from tests.core.pipelines.compiler.test_compile import PLUGINS
 from tests.core.pipelines.test_router import A, B, C, D, end, hook, pipeline, router
 
 
@@ -310,7 +311,7 @@ def test_any_pipeline_runs_to_its_end_with_exact_lineage_in_any_order(steps, see
     # The limits that would have been worked out are the ones that must never be in the way.
     unset = replace(found.pipelines["p"], author_depth=None)
     plugins = {name: lambda payload, context: Answer([("x", {"n": n})] * events) for name in "abcd"}
-    run = Simulation(build((), Compiled({"p": unset})), plugins, seed)
+    run = Simulation(build_router((), Compiled({"p": unset})), plugins, seed)
     run.start("p", {"n": n})
     assert {row.status for row in run.jobs.values()} == {JobStatus.SUCCEEDED}
     assert {scope.state for scope in run.scopes.values()} == {"ended"}

@@ -1,0 +1,1 @@
+"""From configured pipelines to frozen graphs: parse, check, link, measure."""
