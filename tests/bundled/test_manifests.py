@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from ductile.config import load
-from ductile.plugins.manifest import Manifest, read_manifest
-from ductile.plugins.registry import InstanceSpec, discover
+from ductile.plugins.discover import discover
+from ductile.plugins.manifest import Manifest
+from ductile.plugins.read_manifest import read_manifest
+from ductile.plugins.registry import InstanceSpec
 from tests.bundled.bundled_site import NAMES, PLUGINS, find_undeclared, interpreter_path
 from tests.waiting import WAIT_LIMIT
 

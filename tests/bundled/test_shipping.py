@@ -17,7 +17,8 @@ from ductile.config import bundled
 from ductile.config.schema import json_schema
 from ductile.engine.config.compiled import build
 from ductile.errors import ConfigError
-from ductile.plugins.registry import InstanceSpec, discover
+from ductile.plugins.discover import discover
+from ductile.plugins.registry import InstanceSpec
 from tests.bundled.bundled_site import NAMES, PLUGINS
 from tests.config.conftest import ConfigDir
 from tests.engine.site import Site

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
+from ductile.plugins.discover import discover
+from ductile.plugins.registry import InstanceSpec, Plugin, Registry
 
 MakePlugin = Callable[..., Path]
 

@@ -11,13 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ductile.errors import Problem, Severity
-from ductile.plugins.manifest import (
-    CommandType,
-    Manifest,
-    ManifestError,
-    manifest_schema,
-    read_manifest,
-)
+from ductile.plugins.manifest import CommandType, Manifest, manifest_schema
+from ductile.plugins.read_manifest import ManifestError, read_manifest
 
 WITHINGS_1 = """\
 name: withings

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from ductile.plugins.registry import InstanceSpec, discover
+from ductile.plugins.discover import discover
+from ductile.plugins.registry import InstanceSpec
 from tests.plugins.discovery import MakePlugin, find, get_loaded, get_reason
 
 

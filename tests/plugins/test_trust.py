@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ductile.plugins import registry as registry_module
+from ductile.plugins import scan_roots
 from tests.plugins.discovery import MakePlugin, find, get_loaded, get_reason
 
 
@@ -80,7 +80,7 @@ class TestTrust:
         self, root: Path, make_plugin: MakePlugin, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         make_plugin("a"), make_plugin("b")
-        monkeypatch.setattr(registry_module, "MAX_ENTRIES", 1)
+        monkeypatch.setattr(scan_roots, "MAX_ENTRIES", 1)
         assert "more than 1 entries" in get_reason(find(root), str(root))
 
     def test_manifest_that_is_not_yaml(self, root: Path, make_plugin: MakePlugin) -> None:

@@ -21,7 +21,7 @@ from shlex import quote
 from blake3 import blake3
 
 from ductile._fast_dataclass import dataclass
-from ductile.plugins.manifest import MAX_BYTES
+from ductile.plugins.read_manifest import MAX_BYTES
 from ductile.runner.protocol import encode_stat
 
 MAX_ENTRYPOINT = 1024**3

@@ -20,11 +20,8 @@ from ductile.model import Json
 from ductile.plugins.environment import DEFAULT_PATH
 from ductile.plugins.environments.plugin_files import read_python_plugin
 from ductile.plugins.environments.requirements import InvalidRequirements
-from ductile.plugins.manifest import (
-    MANIFEST_NAME,
-    Command,
-    ConfigKey,
-    Manifest,
+from ductile.plugins.manifest import MANIFEST_NAME, Command, ConfigKey, Manifest
+from ductile.plugins.read_manifest import (
     ManifestDocument,
     ManifestError,
     read_document,

@@ -31,10 +31,11 @@ from ductile.engine.observability.trace_settings import TracingSettings, read_tr
 from ductile.engine.workspaces import Workspaces
 from ductile.errors import Problem, Severity
 from ductile.model import CORE_PREFIX
+from ductile.plugins.discover import discover
 from ductile.plugins.environment import local_zone, plugin_environment
 from ductile.plugins.environments.locate import DIRECTORY
 from ductile.plugins.environments.warm_start import NoWarmStart, find_warm_start
-from ductile.plugins.registry import InstanceSpec, Plugin, Registry, discover
+from ductile.plugins.registry import InstanceSpec, Plugin, Registry
 from ductile.plugins.sandbox import list_private, plan_sandbox
 from ductile.plugins.trust import PluginSeals
 from ductile.runner.sandbox import restrict
