@@ -184,6 +184,38 @@ def test_a_link_in_the_place_of_a_granted_path_grants_nothing(box, tmp_path):
     )
 
 
+REFUSE_OPENAT2 = """
+import errno, os, struct, sys
+from ductile.runner.sandbox import landlock, seccomp
+from ductile.runner.sandbox.system_calls import PR_SET_NO_NEW_PRIVS, prctl
+from tests.runner.test_sandbox import make_policy
+from pathlib import Path
+
+program = seccomp.begin_filter(os.uname().machine)
+program += [*seccomp.when(437, [seccomp.fail(errno.ENOSYS)]), seccomp.ALLOWED]
+prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+seccomp.apply_filter(b"".join(struct.pack("<HBBI", *one) for one in program))
+folder = Path(sys.argv[1])
+(folder / "granted").mkdir()
+(folder / "granted" / "file").write_text("text")
+landlock.apply_ruleset(landlock.create_ruleset(make_policy(folder, read=(f"{folder}/granted",))))
+print((folder / "granted" / "file").read_text())
+"""
+
+
+@needs_kernel
+def test_paths_are_granted_where_a_filter_refuses_openat2(tmp_path):
+    # As RestrictSUIDSGID=yes does in the unit of systemd.
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSE_OPENAT2, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.returncode, done.stdout) == (0, "text\n"), done.stderr
+
+
 @needs_kernel
 def test_a_file_cannot_be_truncated_by_its_path(box, tmp_path):
     (tmp_path / "ledger").write_text("rows")
