@@ -22,7 +22,8 @@ from ductile.core.flow.keys import FlowKey, compile_key
 from ductile.core.flow.limits import Concurrency, PluginLimits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.postgres import PostgresLedger
-from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_connection import connect
 from ductile.store.jobs.claim import ClaimPolicy, claim
 from ductile.store.tx_config import TxConfig
 

@@ -18,7 +18,8 @@ from bench.gateway import Place
 from bench.programs import PAYLOAD
 from ductile.clock import SystemClock, to_text
 from ductile.store.engines.api import Ledger, Tx
-from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_connection import connect
 from ductile.store.jobs.claim import ClaimPolicy, claim
 
 PLUGINS = 8

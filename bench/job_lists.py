@@ -23,7 +23,7 @@ from bench.gateway import Place, running
 from bench.programs import PAYLOAD, scratch
 from ductile.clock import to_text
 from ductile.store.engines.open import open_ledger
-from ductile.store.engines.sqlite import connect
+from ductile.store.engines.sqlite_connection import connect
 
 WANTED_MS = 50.0
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -24,8 +24,8 @@ from psycopg_pool import ConnectionPool
 from psycopg_pool.pool import AddConnection, MaintenanceTask
 
 from ductile.store import notices
-from ductile.store.engines import pg_connection
 from ductile.store.engines.api import BEGINNING
+from ductile.store.engines.pg import connection as pg_connection
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.verify import verify
 from tests.crash.gateway_process import GatewayProcess

@@ -266,7 +266,7 @@ def test_nothing_is_restored_while_a_process_has_the_ledger_open(site: Site, cop
 
 LATE = (
     "import os, signal, sys; from pathlib import Path;"
-    "from ductile.store.engines.sqlite import connect; c = connect(Path(sys.argv[1]));"
+    "from ductile.store.engines.sqlite_connection import connect; c = connect(Path(sys.argv[1]));"
     "c.execute(\"INSERT INTO plugin_state VALUES ('late', '{}', NULL)\");"
     "os.kill(os.getpid(), signal.SIGKILL)"
 )

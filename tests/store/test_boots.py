@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from ductile.errors import LedgerBusy, LedgerError
 from ductile.store import boots
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.pg_connection import has_own_session, with_keepalives
+from ductile.store.engines.pg.connection import has_own_session, with_keepalives
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
 from tests.postgres import Server
@@ -266,7 +266,7 @@ def test_ledger_behind_such_a_pooler_is_refused(
     postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = PostgresLedger(postgres.database())
-    monkeypatch.setattr("ductile.store.engines.postgres.has_own_session", lambda *_: False)
+    monkeypatch.setattr("ductile.store.engines.pg.connection.has_own_session", lambda *_: False)
     with pytest.raises(LedgerError, match="pooler in transaction mode"):
         ledger.start()
     ledger.close()

@@ -18,8 +18,8 @@ import ductile
 from ductile.clock import to_text
 from ductile.model import Notice
 from ductile.store import nodes, notices
-from ductile.store.engines import pg_notify
 from ductile.store.engines.api import BEGINNING, Ledger, NodeNews, Position, StoredNotice, Tx
+from ductile.store.engines.pg import notify as pg_notify
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.nodes import NodeRequest, RequestKind
 from tests.conftest import FakeClock

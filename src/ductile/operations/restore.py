@@ -38,7 +38,8 @@ from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Tx
 from ductile.store.engines.migrate import HISTORY, Migration, migrate
 from ductile.store.engines.open import open_ledger
-from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_connection import connect
 from ductile.store.engines.sqlite_schema import SqliteSchema
 from ductile.store.verify import VerifyProgress, applied_migrations
 

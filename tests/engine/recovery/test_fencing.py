@@ -17,8 +17,9 @@ from ductile.engine.recovery import dead_nodes, lease, node_heartbeat
 from ductile.errors import LedgerError, Refused
 from ductile.operations.cluster.force_cancel import force_cancel
 from ductile.store import nodes
-from ductile.store.engines import pg_boot_lock, postgres
+from ductile.store.engines import postgres
 from ductile.store.engines.open import name_application
+from ductile.store.engines.pg import boot_lock as pg_boot_lock
 from ductile.store.engines.postgres import PostgresLedger
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site

@@ -27,8 +27,8 @@ from ductile.errors import LedgerBusy
 from ductile.operations import status
 from ductile.operations.cluster.nodes import change_drain
 from ductile.store import boots, nodes
-from ductile.store.engines import pg_boot_lock
 from ductile.store.engines.api import Ledger, Tx
+from ductile.store.engines.pg import boot_lock as pg_boot_lock
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.jobs import read
 from tests.conftest import CountingEntropy, FakeClock

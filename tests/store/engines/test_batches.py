@@ -16,7 +16,7 @@ from ductile.model import JobStatus, NewJob, Notice, SubmittedBy
 from ductile.store import notices
 from ductile.store.engines import postgres
 from ductile.store.engines.api import BEGINNING, Effects, Ledger, Tx, Work
-from ductile.store.engines.pg_tx import batch_insert
+from ductile.store.engines.pg.tx import batch_insert
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.jobs import claim, enqueue, read
 from ductile.store.jobs.settle import settle_many

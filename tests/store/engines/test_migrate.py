@@ -18,10 +18,11 @@ from ductile.store import boots
 from ductile.store.engines import migrate as migrations
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.migrate import Migration, load_migrations, migrate
-from ductile.store.engines.pg_schema import PostgresSchema
+from ductile.store.engines.pg.schema import PostgresSchema
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.engines.queries import load_queries
-from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_connection import connect
 from ductile.store.engines.sqlite_schema import SqliteSchema
 from tests.conftest import FakeClock
 from tests.postgres import Server

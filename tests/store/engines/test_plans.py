@@ -17,7 +17,8 @@ from ductile.store import notices
 from ductile.store.engines import queries
 from ductile.store.engines.api import BEGINNING, Row, Tx
 from ductile.store.engines.postgres import PostgresLedger, PostgresTx
-from ductile.store.engines.sqlite import SqliteLedger, connect
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_connection import connect
 from ductile.store.jobs import enqueue
 from ductile.store.jobs.claim import ClaimPolicy, claim
 from ductile.store.jobs.settle import settle

@@ -14,7 +14,8 @@ import pytest
 from ductile.errors import LedgerError
 from ductile.store.engines import postgres as postgres_engine
 from ductile.store.engines.open import open_ledger
-from ductile.store.engines.pg_connection import Session
+from ductile.store.engines.pg import connection
+from ductile.store.engines.pg.connection import Session
 from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT
 
@@ -61,7 +62,8 @@ def test_error_names_why_no_session_can_be_prepared(
         session.execute("SELECT nextval('no_transactions_here')")
 
     monkeypatch.setattr(postgres_engine, "OPEN_TIMEOUT", 0.1)
-    monkeypatch.setattr(postgres_engine, "configure_session", refuse)
+    for module in (postgres_engine, connection):
+        monkeypatch.setattr(module, "configure_session", refuse)
     with pytest.raises(LedgerError, match=r'cannot be reached: .*"no_transactions_here"'):
         open_ledger(path=None, url=postgres.database(empty=True))
 

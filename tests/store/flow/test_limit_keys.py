@@ -12,7 +12,7 @@ from ductile.core.flow.limits import NO_LIMITS, Concurrency, OnFull, PluginLimit
 from ductile.core.flow.rates import Rate
 from ductile.model import Ending, Outcome
 from ductile.store.engines.api import Ledger
-from ductile.store.engines.pg_tx import lock_key
+from ductile.store.engines.pg.tx import lock_key
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.flow import limit_keys
 from ductile.store.flow.limit_keys import BATCHES

@@ -26,7 +26,7 @@ from ductile.store import nodes, verify
 from ductile.store.alerts.levels import Levels, Watched
 from ductile.store.alerts.rows import RuleRow
 from ductile.store.engines.api import BEGINNING, Ledger, Tx
-from ductile.store.engines.pg_tx import PostgresTx
+from ductile.store.engines.pg.tx import PostgresTx
 from ductile.store.engines.queries import load_queries
 from ductile.store.flow import run_limits
 from ductile.store.jobs import close, read, requeue, retries

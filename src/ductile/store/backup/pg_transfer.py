@@ -17,7 +17,7 @@ from ductile.errors import LedgerError
 from ductile.store.backup.copy import Progress
 from ductile.store.engines.api import Row
 from ductile.store.engines.migrate import HISTORY, compare_history, load_migrations
-from ductile.store.engines.pg_schema import PostgresSchema
+from ductile.store.engines.pg.schema import PostgresSchema
 from ductile.store.engines.sqlite_schema import SqliteSchema
 
 BATCH = 1000

@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 import psycopg
 from psycopg import errors
 
-from ductile.errors import LedgerBusy, LedgerError, LedgerFull
+from ductile.errors import LedgerBusy, LedgerError
 from ductile.failpoint import failpoint
 from ductile.store.engines.api import (
     Done,
@@ -31,20 +31,20 @@ from ductile.store.engines.api import (
     Work,
 )
 from ductile.store.engines.migrate import WaitingMigration, migrate
-from ductile.store.engines.open import name_application
-from ductile.store.engines.pg_boot_lock import BootLock
-from ductile.store.engines.pg_connection import (
-    CONNECT_TIMEOUT,
+from ductile.store.engines.pg.boot_lock import BootLock, end_sessions, is_dead
+from ductile.store.engines.pg.connection import (
     NEVER_GIVE_UP,
     SteadyPool,
     configure_session,
-    has_own_session,
+    describe_refusal,
+    refuse_transaction_pooler,
     with_keepalives,
 )
-from ductile.store.engines.pg_deadlines import ConnectionDeadlines
-from ductile.store.engines.pg_notify import PgNotifier
-from ductile.store.engines.pg_schema import PostgresSchema
-from ductile.store.engines.pg_tx import InsertOnlyTx, NeedsConnection, PostgresTx, lock_key
+from ductile.store.engines.pg.deadlines import ConnectionDeadlines
+from ductile.store.engines.pg.errors import translating_errors
+from ductile.store.engines.pg.notify import PgNotifier
+from ductile.store.engines.pg.schema import PostgresSchema, reset_restored_positions
+from ductile.store.engines.pg.tx import InsertOnlyTx, NeedsConnection, PostgresTx
 from ductile.store.engines.write_queue import (
     PendingWrite,
     WriteQueue,
@@ -63,30 +63,6 @@ CALL_TIMEOUT, READ_ONLY_TIMEOUT = 20.0, 3600.0
 """Seconds that one transaction may take; a command that only reads may check all rows."""
 COMMIT_CHECK_TIMEOUT, COMMIT_CHECK_INTERVAL = 20.0, 0.1
 """Seconds for which a lost commit is looked up, and between two look-ups."""
-END_SESSIONS = """
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND (
-  starts_with(application_name, %(application)s)
-  OR pid IN (SELECT pid FROM pg_locks
-             WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-               AND (CAST(classid AS bigint) << 32) | CAST(objid AS bigint)
-                   = hashtextextended(%(key)s, 0)))
-"""
-RESET_RESTORED_POSITIONS = """
-WITH server AS (
-  SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS next_xact
-), restored AS (
-  SELECT 1 FROM server
-  WHERE EXISTS (SELECT 1 FROM notices WHERE xact >= next_xact)
-     OR EXISTS (SELECT 1 FROM alert_rules WHERE xact >= next_xact)
-), rules AS (
-  UPDATE alert_rules SET xact = 0 WHERE EXISTS (SELECT 1 FROM restored)
-)
-UPDATE notices SET xact = 0 WHERE xact <> 0 AND EXISTS (SELECT 1 FROM restored)
-"""
-"""A database that was restored on another server names transactions which that server has not
-reached yet. No visible row can belong to one of them. Then all notices are sorted first, by their
-ids, and the rules continue after the last one that they have evaluated."""
 
 
 class PostgresLedger:
@@ -122,7 +98,7 @@ class PostgresLedger:
         self._writer: threading.Thread | None = None
         self._listeners: list[Listener] = []
         self._announcing = threading.Lock()
-        self._boots = BootLock(self._address, self._pool, _boot_key, self._deadlines)
+        self._boots = BootLock(self._address, self._pool, self._deadlines)
         self._commits = 0
         self.waiting_migration: str | None = None
         self._closed = False
@@ -134,13 +110,13 @@ class PostgresLedger:
         try:
             self._pool.open(wait=True, timeout=OPEN_TIMEOUT)
         except psycopg.Error as error:
-            why = self._describe_refusal() or str(error)
+            why = describe_refusal(self._address) or str(error)
             raise LedgerError(f"the database cannot be reached: {why}") from error
         if not self._read_only:
-            self._refuse_transaction_pooler()
+            refuse_transaction_pooler(self._address)
             self.migrate()
             with self._pool.connection() as connection:
-                connection.execute(RESET_RESTORED_POSITIONS)
+                reset_restored_positions(connection)
             self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
             self._writer.start()
 
@@ -151,33 +127,6 @@ class PostgresLedger:
 
     def _keep_waiting(self, waiting: WaitingMigration | None) -> None:
         self.waiting_migration = None if waiting is None else str(waiting)
-
-    def _refuse_transaction_pooler(self) -> None:
-        """Raise `LedgerError` if sessions do not persist: no lock would prove that a node lives."""
-        try:
-            with (
-                psycopg.connect(self._address, autocommit=True) as first,
-                psycopg.connect(self._address, autocommit=True) as second,
-            ):
-                persists = has_own_session(first, second)
-        except psycopg.OperationalError:
-            # The server grants no further sessions; a pooler would have accepted them.
-            return
-        if not persists:
-            raise LedgerError(
-                "state.url leads to a pooler in transaction mode (pgbouncer), which does not keep "
-                "sessions; use its session mode, or the address of the server"
-            )
-
-    def _describe_refusal(self) -> str | None:
-        """The server's or the system's own message on one line; the pool only reports a timeout."""
-        try:
-            with psycopg.connect(self._address, connect_timeout=CONNECT_TIMEOUT) as session:
-                # A pooler in statement mode accepts the session and refuses its first transaction.
-                configure_session(session)
-        except psycopg.Error as error:
-            return " ".join(str(error).split())
-        return None
 
     def write(self, work: Work[T]) -> T:
         self._check_open()
@@ -210,7 +159,7 @@ class PostgresLedger:
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Row]]:
         self._check_aborted()
-        with _translating_errors(), self._pool.connection() as connection:
+        with translating_errors(), self._pool.connection() as connection:
             limit = READ_ONLY_TIMEOUT if self._read_only else CALL_TIMEOUT
             with self._deadlines.limit(connection, limit):
                 self._check_aborted()
@@ -371,34 +320,18 @@ class PostgresLedger:
     def write_as_boot(self, work: Work[T]) -> T:
         """On the session that holds the boot: all those of the pool may be in use."""
         self._check_open()
-        with _translating_errors():
+        with translating_errors():
             result, effects = self._boots.write(work)
         self._announce(effects)
         return result
 
     def boot_is_dead(self, boot: str) -> bool:
         with self._connection() as connection:
-            # Shared, so that two nodes that check at once do not take each other for the holder.
-            row = connection.execute(
-                "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))",
-                {"key": _boot_key(boot)},
-            ).fetchone()
-            connection.commit()
-            return bool(row and row[0])
+            return is_dead(connection, boot)
 
     def end_sessions(self, boot: str) -> int:
-        """End the sessions of a node that does not answer, so that its lock becomes free."""
-        values = {"key": _boot_key(boot), "application": name_application(boot)}
-        try:
-            with self._connection() as connection:
-                count = len(connection.execute(END_SESSIONS, values).fetchall())
-                connection.commit()
-        except errors.InsufficientPrivilege as error:
-            raise LedgerError(
-                "the database user may not end the sessions of another node; let all nodes use "
-                f"the same user, or grant pg_signal_backend: {error}"
-            ) from error
-        return count
+        with self._connection() as connection:
+            return end_sessions(connection, boot)
 
     def vacuum(self) -> bool:
         """Does nothing: the server vacuums by itself."""
@@ -449,21 +382,3 @@ class PostgresLedger:
         # After an abort, threads that still try to connect are not waited for.
         self._pool.close(timeout=0.0 if self._is_aborted else 5.0)
         self._deadlines.close()
-
-
-@contextmanager
-def _translating_errors() -> Iterator[None]:
-    """Turn failures of the server into errors of the ledger; bugs and lost races pass through."""
-    try:
-        yield
-    except (errors.DeadlockDetected, errors.SerializationFailure, errors.ProgramLimitExceeded):
-        raise
-    except errors.DiskFull as error:
-        raise LedgerFull("the disk is full; nothing was written") from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise LedgerBusy(f"the database does not answer: {error}") from error
-
-
-def _boot_key(boot: str) -> str:
-    """The key of `Tx.hold("boot", ...)` too: the node that recovers a boot's jobs holds it."""
-    return lock_key("boot", boot)

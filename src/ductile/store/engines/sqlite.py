@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 
@@ -19,22 +19,13 @@ from ductile import files
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.failpoint import failpoint
 from ductile.store.backup import copy
-from ductile.store.engines import queries
-from ductile.store.engines.api import (
-    Done,
-    Effects,
-    Listener,
-    NewsReader,
-    NodeNews,
-    Row,
-    StoredNotice,
-    Tx,
-    Work,
-)
+from ductile.store.engines.api import Done, Effects, Listener, NewsReader, NodeNews, Tx, Work
 from ductile.store.engines.migrate import migrate
+from ductile.store.engines.sqlite_connection import connect
 from ductile.store.engines.sqlite_errors import is_damage, translate_error, translating_errors
 from ductile.store.engines.sqlite_file import OpenFiles, check_access, refuse_lost_database
 from ductile.store.engines.sqlite_schema import SqliteSchema
+from ductile.store.engines.sqlite_tx import SqliteTx
 from ductile.store.engines.write_queue import (
     CommitLatch,
     PendingWrite,
@@ -45,104 +36,10 @@ from ductile.store.engines.write_queue import (
 from ductile.store.go_ledger import refuse_go_ledger
 
 T = TypeVar("T")
-BUSY_TIMEOUT_MS = 5_000
 LARGEST_BATCH = 256
-WAL_BYTES_KEPT = 16 * 1024 * 1024
-CHECKPOINT_PAGES = 4000
-"""WAL pages between checkpoints: a page that changes often is written to the file once per
-checkpoint."""
 IDLE_READERS = 8
 """Connections for reading that are kept. Each takes 0.3 MB for the schema and its pages."""
 VACUUM_PAGES = 200
-FREE_PAGES_KEPT = 1000
-"""Free pages that are left in the file for new rows."""
-
-
-class SqliteTx:
-    __slots__ = ("_connection", "_execute", "_queries", "effects")
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._execute = connection.execute
-        self._queries = queries.load_queries("sqlite")
-        self.effects = Effects()
-
-    def all(self, query: str, /, **values: Any) -> list[Row]:
-        return self._execute(self._queries[query], values).fetchall()
-
-    def one(self, query: str, /, **values: Any) -> Row | None:
-        rows = self._execute(self._queries[query], values).fetchall()
-        return rows[0] if rows else None
-
-    def run(self, query: str, /, **values: Any) -> int:
-        self._execute(self._queries[query], values)
-        return self._connection.changes()
-
-    def insert(self, query: str, /, **values: Any) -> int:
-        self._execute(self._queries[query], values)
-        return self._connection.last_insert_rowid()
-
-    def append(self, query: str, /, **values: Any) -> None:
-        self._execute(self._queries[query], values)
-
-    def post(self, notice: StoredNotice, plugin: str | None) -> None:
-        id = self.insert("insert_notice", **notice.insert_values(plugin))
-        self.effects.notices.append(notice._replace(id=id))
-
-    def write_rows(self) -> None:
-        """Nothing to do: `append` writes at once."""
-
-    def update_each(self, query: str, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        return frozenset(row["id"] for row in rows if self.run(query, **row))
-
-    def dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
-        cursor = self._connection.cursor()
-        cursor.execute(self._queries[query], values)
-        try:
-            names = [column[0] for column in cursor.get_description()]
-        except apsw.ExecutionCompleteError:
-            return []
-        return [dict(zip(names, row, strict=True)) for row in cursor]
-
-    def hold(self, kind: str, name: str, *, wait: bool) -> bool:  # noqa: ARG002
-        return True
-
-    def vacuum(self, pages: int) -> bool:
-        """Return up to `pages` free pages to the file system; whether more can be returned."""
-        free = int(self._connection.pragma("freelist_count"))
-        if free > FREE_PAGES_KEPT:
-            for _ in self._connection.execute(f"PRAGMA incremental_vacuum({pages})"):
-                pass
-        return free - pages > FREE_PAGES_KEPT
-
-
-def connect(path: Path, *, read_only: bool = False) -> apsw.Connection:
-    """Open a connection with the pragmas that every user of the ledger needs, or `LedgerError`."""
-    flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
-    if not read_only:
-        flags |= apsw.SQLITE_OPEN_CREATE
-    with translating_errors():
-        connection = apsw.Connection(str(path), flags=flags)
-        try:
-            _configure(connection, read_only=read_only)
-        except BaseException:
-            connection.close()
-            raise
-    return connection
-
-
-def _configure(connection: apsw.Connection, *, read_only: bool) -> None:
-    connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-    # One plan for all values. Otherwise new values of some parameters cause a new plan each time.
-    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    connection.pragma("foreign_keys", True)
-    if not read_only:
-        # Has an effect only before the first table is created.
-        connection.pragma("auto_vacuum", 2)
-        connection.pragma("journal_mode", "wal")
-        connection.pragma("synchronous", "full")
-        connection.pragma("journal_size_limit", WAL_BYTES_KEPT)
-        connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
 
 
 class SqliteLedger:

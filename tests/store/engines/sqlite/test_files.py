@@ -11,7 +11,8 @@ import apsw
 import pytest
 
 from ductile.errors import LedgerError
-from ductile.store.engines.sqlite import WAL_BYTES_KEPT, SqliteLedger
+from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.engines.sqlite_connection import WAL_BYTES_KEPT
 from tests.store.engines.sqlite.harness import Answers, Disk, FailingFile, Gate, exists, put
 from tests.waiting import WAIT_LIMIT
 

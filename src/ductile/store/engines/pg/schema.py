@@ -8,7 +8,7 @@ import psycopg
 
 from ductile.store.engines.api import Row
 from ductile.store.engines.migrate import HISTORY, HISTORY_DDL, Migration
-from ductile.store.engines.pg_tx import lock_key
+from ductile.store.engines.pg.tx import lock_key
 
 _OPEN_BOOTS = """
 SELECT boots.id, boots.node, boots.version, nodes.schema_version
@@ -16,6 +16,21 @@ FROM boots LEFT JOIN nodes ON nodes.boot = boots.id WHERE boots.ended_at IS NULL
 ORDER BY boots.node
 """
 _IS_FREE = "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))"
+_RESET_RESTORED_POSITIONS = """
+WITH server AS (
+  SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS next_xact
+), restored AS (
+  SELECT 1 FROM server
+  WHERE EXISTS (SELECT 1 FROM notices WHERE xact >= next_xact)
+     OR EXISTS (SELECT 1 FROM alert_rules WHERE xact >= next_xact)
+), rules AS (
+  UPDATE alert_rules SET xact = 0 WHERE EXISTS (SELECT 1 FROM restored)
+)
+UPDATE notices SET xact = 0 WHERE xact <> 0 AND EXISTS (SELECT 1 FROM restored)
+"""
+"""A database that was restored on another server names transactions which that server has not
+reached yet. No visible row can belong to one of them. Then all notices are sorted first, by their
+ids, and the rules continue after the last one that they have evaluated."""
 
 
 class PostgresSchema:
@@ -68,3 +83,7 @@ class PostgresSchema:
         """Take a lock: two nodes may start at once, and CREATE IF NOT EXISTS can still collide."""
         self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('ductile', 0))")
         self._connection.execute(HISTORY_DDL)
+
+
+def reset_restored_positions(connection: psycopg.Connection[Row]) -> None:
+    connection.execute(_RESET_RESTORED_POSITIONS)

@@ -108,6 +108,35 @@ def configure_session(session: Session) -> None:
     set_server_keepalives(session)
 
 
+def refuse_transaction_pooler(address: str) -> None:
+    """Raise `LedgerError` if sessions do not persist: no lock would prove that a node lives."""
+    try:
+        with (
+            psycopg.connect(address, autocommit=True) as first,
+            psycopg.connect(address, autocommit=True) as second,
+        ):
+            persists = has_own_session(first, second)
+    except psycopg.OperationalError:
+        # The server grants no further sessions; a pooler would have accepted them.
+        return
+    if not persists:
+        raise LedgerError(
+            "state.url leads to a pooler in transaction mode (pgbouncer), which does not keep "
+            "sessions; use its session mode, or the address of the server"
+        )
+
+
+def describe_refusal(address: str) -> str | None:
+    """The server's or the system's own message on one line; the pool only reports a timeout."""
+    try:
+        with psycopg.connect(address, connect_timeout=CONNECT_TIMEOUT) as session:
+            # A pooler in statement mode accepts the session and refuses its first transaction.
+            configure_session(session)
+    except psycopg.Error as error:
+        return " ".join(str(error).split())
+    return None
+
+
 def has_own_session(first: Session, second: Session) -> bool:
     """Whether `first` keeps its session of the server while `second` has a transaction.
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
 from typing import TypeVar
 
 import psycopg
+from psycopg import errors
 from psycopg_pool import ConnectionPool
 
-from ductile.errors import LedgerBusy
+from ductile.errors import LedgerBusy, LedgerError
 from ductile.store.engines.api import Effects, Work
-from ductile.store.engines.pg_connection import (
-    CONNECT_TIMEOUT,
-    Session,
-    set_server_keepalives,
-)
-from ductile.store.engines.pg_deadlines import ConnectionDeadlines
-from ductile.store.engines.pg_tx import PostgresTx
+from ductile.store.engines.open import name_application
+from ductile.store.engines.pg.connection import CONNECT_TIMEOUT, Session, set_server_keepalives
+from ductile.store.engines.pg.deadlines import ConnectionDeadlines
+from ductile.store.engines.pg.tx import PostgresTx, lock_key
 
 POOL_TIMEOUT = 1.0
 ANSWER_TIMEOUT = 2.0
@@ -30,6 +27,15 @@ ANSWER_TIMEOUT = 2.0
 LOCK_TIMEOUT_MS = 1000
 """Milliseconds to wait for a row: less than for an answer, so that the session is kept."""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+_END_SESSIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND (
+  starts_with(application_name, %(application)s)
+  OR pid IN (SELECT pid FROM pg_locks
+             WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+               AND (CAST(classid AS bigint) << 32) | CAST(objid AS bigint)
+                   = hashtextextended(%(key)s, 0)))
+"""
 
 T = TypeVar("T")
 Pool = ConnectionPool[Session]
@@ -38,11 +44,8 @@ Pool = ConnectionPool[Session]
 class BootLock:
     """Holds the locks of boot ids. Thread-safe."""
 
-    def __init__(
-        self, address: str, pool: Pool, key: Callable[[str], str], deadlines: ConnectionDeadlines
-    ) -> None:
-        self._address, self._pool, self._key = address, pool, key
-        self._deadlines = deadlines
+    def __init__(self, address: str, pool: Pool, deadlines: ConnectionDeadlines) -> None:
+        self._address, self._pool, self._deadlines = address, pool, deadlines
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._is_pooled = False
@@ -106,7 +109,7 @@ class BootLock:
             self._session, self._is_pooled = self._connect()
         for boot in self._wanted - self._held:
             with self._deadlines.limit(self._session, ANSWER_TIMEOUT):
-                row = self._session.execute(_TRY_LOCK, (self._key(boot),)).fetchone()
+                row = self._session.execute(_TRY_LOCK, (boot_key(boot),)).fetchone()
             if not (row and row[0]):
                 raise LedgerBusy("another session holds this boot")
             self._held.add(boot)
@@ -144,3 +147,33 @@ class BootLock:
             if self._is_pooled:
                 # The pool replaces a connection that comes back closed.
                 self._pool.putconn(session)
+
+
+def is_dead(connection: Session, boot: str) -> bool:
+    """Whether no session holds the lock of the boot."""
+    # Shared, so that two nodes that check at once do not take each other for the holder.
+    row = connection.execute(
+        "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%(key)s, 0))",
+        {"key": boot_key(boot)},
+    ).fetchone()
+    connection.commit()
+    return bool(row and row[0])
+
+
+def end_sessions(connection: Session, boot: str) -> int:
+    """End the sessions of a node that does not answer, so that its lock becomes free."""
+    values = {"key": boot_key(boot), "application": name_application(boot)}
+    try:
+        count = len(connection.execute(_END_SESSIONS, values).fetchall())
+    except errors.InsufficientPrivilege as error:
+        raise LedgerError(
+            "the database user may not end the sessions of another node; let all nodes use "
+            f"the same user, or grant pg_signal_backend: {error}"
+        ) from error
+    connection.commit()
+    return count
+
+
+def boot_key(boot: str) -> str:
+    """The key of `Tx.hold("boot", ...)` too: the node that recovers a boot's jobs holds it."""
+    return lock_key("boot", boot)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 import psycopg
 
 from ductile.store.engines.api import NewsReader, NodeNews
-from ductile.store.engines.pg_connection import abort_connection
-from ductile.store.engines.pg_deadlines import ConnectionDeadlines
+from ductile.store.engines.pg.connection import abort_connection
+from ductile.store.engines.pg.deadlines import ConnectionDeadlines
 
 _NOTIFY, _LISTEN = "SELECT pg_notify('ductile_nodes', %s)", "LISTEN ductile_nodes"
 _LETTERS = frozenset(news.value for news in NodeNews)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ductile.store.engines.pg_connection import Session, abort_connection
+from ductile.store.engines.pg.connection import Session, abort_connection
 
 CHECK_SECONDS = 0.5
 

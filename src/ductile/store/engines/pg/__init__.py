@@ -1,0 +1,1 @@
+"""What the ledger on PostgreSQL consists of: connections, transactions, locks, notifications."""
