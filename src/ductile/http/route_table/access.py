@@ -1,0 +1,70 @@
+"""Tokens, sessions and the audit log; pages that are not a part of the API."""
+
+from __future__ import annotations
+
+from ductile.http.route_table.rows import delete, get, post
+
+TOKENS = (
+    get("/audit", "system:ro", "audit.list_audit_entries", "AuditPage", query="AuditQuery"),
+    get("/tokens", "system:ro", "tokens.list_tokens", "Tokens"),
+    post(
+        "/tokens",
+        "*",
+        "tokens.create_token",
+        {201: "TokenCreated", 200: "TokenPlan"},
+        body="NewTokenBody",
+        audit="token.create",
+    ),
+    post(
+        "/token/{which}/revoke",
+        "*",
+        "tokens.revoke_token",
+        "TokenChanged",
+        body="ActionBody",
+        audit="token.revoke",
+    ),
+    post(
+        "/token/{which}/rotate",
+        "*",
+        "tokens.rotate_token",
+        "TokenChanged",
+        body="TokenRotationBody",
+        audit="token.rotate",
+    ),
+)
+
+UI = (
+    get("/ui/session", "any", "pages.ui.show_session", "UiSession"),
+    post(
+        "/ui/session",
+        None,
+        "pages.ui.open_session",
+        "UiSession",
+        body="LoginBody",
+        audit="session.open",
+    ),
+    delete(
+        "/ui/session", "any", "pages.ui.close_session", "UiSessionClosed", audit="session.close"
+    ),
+    delete(
+        "/ui/sessions",
+        "*",
+        "pages.ui.close_sessions",
+        "UiSessionsClosed",
+        audit="session.close_all",
+    ),
+    post("/ui/code", "*", "pages.ui.create_login_code", {201: "UiCode"}, audit="session.code"),
+)
+
+PAGES = (
+    get("/ui", None, "pages.ui.redirect_to_page", {}),
+    get("/ui/", None, "pages.ui.show_page", {}),
+    get("/ui/{page}", None, "pages.ui.show_page", {}),
+    get("/ui/{page}/{id}", None, "pages.ui.show_page", {}),
+    get("/ui/assets/{name}", None, "pages.ui.show_asset", {}),
+    get("/approve/{token}", None, "pages.approve.show", {}),
+    post("/approve/{token}", None, "pages.approve.decide", {}, raw_body=""),
+    post("/mcp", "any", "agents.mcp.serve", {}, raw_body=""),
+)
+"""What is not a part of the API: the dashboard at each of its addresses with its files, the page
+that decides an approval, and MCP, whose calls are requests to the routes above."""
