@@ -24,7 +24,7 @@ from ductile.http.server.listeners import HttpServer
 from ductile.http.server.open import open_listeners
 from ductile.operations.config.seal import measure_files
 from tests.http.contract import check_response
-from tests.waiting import WAIT_LIMIT
+from tests.waiting import WAIT_LIMIT, until
 
 ADMIN, READER, NOTHING = "admin-token-0123456789", "reader-token-0123456789", "nothing-token-012345"
 CONFIG = f"""\
@@ -184,6 +184,7 @@ def boot(
         if working:
             gateway.start()
         server.start()
+        until(lambda: server.is_started)
         try:
             yield ApiHarness(root, gateway, server)
         finally:

@@ -111,7 +111,6 @@ def test_moved_listener_receives_the_rest_of_a_body_and_answers(api: ApiHarness)
 def test_connection_that_is_accepted_during_the_reload_is_closed(
     api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    until(lambda: api.server.is_started)
     server = api.server._server
     replace = server.replace
     turns = iter(range(4))
