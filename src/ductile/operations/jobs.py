@@ -35,7 +35,7 @@ from ductile.operations.waits.describe import describe_row
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import cancel_requests, close, enqueue, read, requeue
-from ductile.store.waits import find_open_wait
+from ductile.store.waits.wait_rows import find_open_wait
 
 START_TIMEOUT = 5.0
 """Seconds that a claimed job may take to start its process, which can then be killed."""

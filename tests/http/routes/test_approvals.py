@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from ductile.engine.ingress.login_limiter import MAX_FAILURES
-from ductile.store import waits
+from ductile.store.waits import wait_rows
 from tests.http.harness import ADMIN, CONFIG, ECHO, Answer, ApiHarness, running_api
 from tests.waiting import until
 
@@ -177,7 +177,7 @@ def test_text_that_is_no_token_is_refused_before_the_ledger_is_read(
     api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(waits, "find_by_token", lambda tx, hash: asked.append(hash))
+    monkeypatch.setattr(wait_rows, "find_by_token", lambda tx, hash: asked.append(hash))
     for text in ("guess", "x" * 42, "x" * 44, "x" * 42 + "."):
         assert api.ask("GET", f"/approve/{text}", token=None).status == 404
     assert asked == []

@@ -26,9 +26,10 @@ from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.errors import LedgerError, Refused
 from ductile.log import configure, logger
 from ductile.model import Settlement
-from ductile.store import snapshots, waits
+from ductile.store import snapshots
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimPolicy
+from ductile.store.waits import awaited_events
 
 Approval = Callable[[CompiledConfig], None]
 AroundAdoption = Callable[[CompiledConfig], AbstractContextManager[None]]
@@ -148,7 +149,7 @@ class ConfigManager:
 
     def _with_open_waits(self, compiled: CompiledConfig) -> CompiledConfig:
         """The same, where events also end the waits that began under another configuration."""
-        awaited = self._ledger.read(waits.list_awaited_types)
+        awaited = self._ledger.read(awaited_events.list_awaited_types)
         if self._now is not None:
             # A job that was claimed before may still begin a wait of its configuration.
             awaited |= self.now.compiled.tx_config.router.awaited

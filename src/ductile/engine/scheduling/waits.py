@@ -13,10 +13,11 @@ from ductile.engine.config.compiled import CompiledConfig
 from ductile.failpoint import failpoint
 from ductile.log import logger
 from ductile.model import JobStatus
-from ductile.store import nodes, waits
+from ductile.store import nodes
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import close
-from ductile.store.waits import WaitRow
+from ductile.store.waits import awaited_events, parked_jobs, wait_rows
+from ductile.store.waits.wait_rows import WaitRow
 
 BATCH = 100
 LONGEST_SLEEP = 60.0
@@ -39,7 +40,7 @@ class WaitTimer:
         # First: an event that came before a timeout ends the wait.
         self._continue_events(now)
         foreign = self._list_foreign_pipelines()
-        due = self._ledger.read(partial(waits.list_due, now=now, limit=BATCH, foreign=foreign))
+        due = self._ledger.read(partial(wait_rows.list_due, now=now, limit=BATCH, foreign=foreign))
         for row in due:
             # One transaction each: the steps that follow may be many.
             base_id = self._entropy.uuid()
@@ -50,14 +51,14 @@ class WaitTimer:
                 self._log.info("wait ended by time", **fields, kind=row.kind, status=status.value)
         if len(due) == BATCH:
             return 0.0
-        next_due = self._ledger.read(partial(waits.next_due_at, foreign=foreign))
+        next_due = self._ledger.read(partial(wait_rows.next_due_at, foreign=foreign))
         if next_due is None:
             return LONGEST_SLEEP
         return min(max((next_due - now).total_seconds(), 0.0), LONGEST_SLEEP)
 
     def _continue_events(self, now: datetime) -> None:
         """End the waits that an event matches beyond those that its own transaction has ended."""
-        while (event_id := self._ledger.read(waits.next_event_id)) is not None:
+        while (event_id := self._ledger.read(awaited_events.next_event_id)) is not None:
             base_id = self._entropy.uuid()
             work = partial(self._continue_event, event_id=event_id, now=now, base_id=base_id)
             if not self._ledger.write(work):
@@ -78,9 +79,9 @@ class WaitTimer:
     def _end(self, tx: Tx, row: WaitRow, now: datetime, base_id: str) -> JobStatus | None:
         end = WaitEnd(time_is_up(row.kind), now)
         if row.decided is not None:
-            end = waits.decode_end(row.decided)
+            end = parked_jobs.decode_end(row.decided)
         status = close.end_wait(tx, row, end, self._compiled().tx_config, Ids(base_id), now)
         if status is None:
             # Usually another end came first. A wait without its job would be due again and again.
-            waits.close_stray(tx, row, now)
+            parked_jobs.close_stray(tx, row, now)
         return status

@@ -11,10 +11,10 @@ from ductile.core.waits.parse import WaitKind
 from ductile.engine.services import Services
 from ductile.errors import NotFound, Refused, UsageError
 from ductile.operations.waits.describe import describe_approvals
-from ductile.store import waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import close
-from ductile.store.waits import WaitRow
+from ductile.store.waits import parked_jobs, wait_rows
+from ductile.store.waits.wait_rows import WaitRow
 
 SEPARATOR = "_"
 MIN_PREFIX = 4
@@ -26,7 +26,7 @@ def list_approvals(
 ) -> dict[str, Any]:
     """A page of approvals, newest first; `cursor` leads to the next page."""
     at, before_id = _parse_cursor(before)
-    rows = waits.list_approvals(
+    rows = wait_rows.list_approvals(
         tx, status=status, pipeline=pipeline, before=at, before_id=before_id, limit=limit + 1
     )
     page = rows[:limit]
@@ -45,7 +45,7 @@ def show_approval(tx: Tx, approval_id: str) -> dict[str, Any]:
 
 def find_approval(tx: Tx, approval_id: str) -> WaitRow:
     """The approval with this id, with an id that begins with it, or of the job with this id."""
-    row = waits.find_wait(tx, approval_id)
+    row = wait_rows.find_wait(tx, approval_id)
     if row is None and len(approval_id) >= MIN_PREFIX:
         row = _find_shortened(tx, approval_id)
     if row is None or row.kind != WaitKind.APPROVAL:
@@ -54,13 +54,13 @@ def find_approval(tx: Tx, approval_id: str) -> WaitRow:
 
 
 def _find_shortened(tx: Tx, text: str) -> WaitRow | None:
-    of_job = [row for row in waits.list_of_job(tx, text) if row.kind == WaitKind.APPROVAL]
+    of_job = [row for row in wait_rows.list_of_job(tx, text) if row.kind == WaitKind.APPROVAL]
     if of_job:
         return of_job[-1]
-    found = waits.find_approval_ids(tx, text, 2)
+    found = wait_rows.find_approval_ids(tx, text, 2)
     if len(found) > 1:
         raise UsageError(f"several approvals begin with {text}; give more of the id")
-    return waits.find_wait(tx, found[0]) if found else None
+    return wait_rows.find_wait(tx, found[0]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def refuse_ended(row: WaitRow) -> None:
     if row.status == WaitStatus.WAITING and row.decided is None:
         return
     if row.decided is not None and row.status == WaitStatus.WAITING:
-        end = waits.decode_end(row.decided)
+        end = parked_jobs.decode_end(row.decided)
         by = f" by {end.by}" if end.by else ""
         raise Refused(f"approval {row.id} was {end.status}{by} at {to_text(end.at)}")
     by = f" by {row.ended_by}" if row.ended_by else ""

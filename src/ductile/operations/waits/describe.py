@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ductile.core.waits.parse import WaitKind
-from ductile.store import waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import runs
-from ductile.store.waits import WaitRow
+from ductile.store.waits import wait_rows
+from ductile.store.waits.wait_rows import WaitRow
 
 NO_WAITS = {"approvals": 0, "waits": 0}
 
 
 def describe_approvals(tx: Tx, rows: Sequence[WaitRow]) -> list[dict[str, Any]]:
     """Approvals as the API returns them."""
-    instances = waits.find_instance_ids(tx, rows)
+    instances = wait_rows.find_instance_ids(tx, rows)
     return [_describe_approval(row, instances.get(row.job_id)) for row in rows]
 
 
@@ -47,7 +47,7 @@ def count_waits(tx: Tx) -> dict[str, int]:
 
 def describe_waits(tx: Tx, job_ids: Sequence[str]) -> dict[str, str]:
     """What each of these jobs waits for, by job; jobs that do not wait are left out."""
-    return {row.job_id: describe_row(row) for row in waits.list_open(tx, job_ids)}
+    return {row.job_id: describe_row(row) for row in wait_rows.list_open(tx, job_ids)}
 
 
 def describe_waiting_runs(tx: Tx, run_ids: Sequence[str]) -> dict[str, str]:

@@ -26,7 +26,6 @@ from ductile.clock import Ids
 from ductile.core.pipelines.intents import Intent
 from ductile.core.waits.decision import WaitEnd
 from ductile.model import Job, JobStatus
-from ductile.store import waits
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import scopes, spawn
 from ductile.store.jobs.closing import job_end, queued_jobs, run_turns, scope_end, wait_end
@@ -46,7 +45,8 @@ from ductile.store.jobs.closing.work import (
 )
 from ductile.store.jobs.spawn import Spawned, SpawnPoint
 from ductile.store.tx_config import TxConfig
-from ductile.store.waits import WaitRow
+from ductile.store.waits import awaited_events, parked_jobs
+from ductile.store.waits.wait_rows import WaitRow
 
 
 def close_job(tx: Tx, end: JobEnd, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
@@ -93,7 +93,7 @@ def end_wait(
     """
     closing = Closing(tx, tx_config, ids, now)
     if closing.is_left_to_others(row.pipeline):
-        return JobStatus.QUEUED if waits.hand_over(tx, row, end) else None
+        return JobStatus.QUEUED if parked_jobs.hand_over(tx, row, end) else None
     work = wait_end.end_wait(closing, row, end)
     _run(closing, work)
     return next((item.status for item in work if isinstance(item, JobEnd)), None)
@@ -101,9 +101,9 @@ def end_wait(
 
 def continue_event(tx: Tx, event_id: str, tx_config: TxConfig, ids: Ids, now: datetime) -> bool:
     """End further waits that a stored event matches; False if another node does that now."""
-    if not waits.lock_event(tx, event_id):
+    if not awaited_events.lock_event(tx, event_id):
         return False
-    item = waits.load_event(tx, event_id)
+    item = awaited_events.load_event(tx, event_id)
     if item is not None:
         closing = Closing(tx, tx_config, ids, now)
         _run(closing, wait_end.continue_event(closing, item))

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.state_machine import ENDED, edges
 from ductile.model import JobStatus, Notice, Settlement
-from ductile.store import notices, waits
+from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.flow.gate import close_key
 from ductile.store.jobs import close, plugin_state, spawn
 from ductile.store.jobs.closing.work import JobEnd
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
+from ductile.store.waits import parked_jobs
 
 
 def settle_many(
@@ -107,7 +108,7 @@ def _write_settled(
 
 def _begin_wait(tx: Tx, settlement: Settlement, tx_config: TxConfig, ids: Ids) -> Settlement | None:
     """Park the job, and start what notifies people about it."""
-    if not waits.park_job(tx, settlement):
+    if not parked_jobs.park_job(tx, settlement):
         return None
     close.write_intents(tx, settlement.intents, SpawnPoint(), tx_config, ids, settlement.at)
     return settlement

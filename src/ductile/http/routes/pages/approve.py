@@ -23,11 +23,11 @@ from ductile.http.requests import read_body
 from ductile.http.responses import read_ledger, services_of, write_ledger
 from ductile.http.routes.pages.ui import HEADERS
 from ductile.operations.waits.approvals import ApprovalDecision
-from ductile.store import waits
 from ductile.store.access import audit
 from ductile.store.access.audit import AuditEntry
 from ductile.store.engines.api import Tx
-from ductile.store.waits import WaitRow
+from ductile.store.waits import wait_rows
+from ductile.store.waits.wait_rows import WaitRow
 
 LINK = "link"
 """Who has decided, where a link was used: the token names no person."""
@@ -64,7 +64,7 @@ async def decide(request: Request) -> Response:
     def work(tx: Tx) -> WaitRow | None:
         decision(tx)
         audit.append(tx, entry, services.clock.now())
-        return waits.find_wait(tx, row.id)
+        return wait_rows.find_wait(tx, row.id)
 
     try:
         ended = await write_ledger(services, work)
@@ -81,7 +81,7 @@ async def _find(request: Request) -> WaitRow | None:
     row = None
     if _TOKEN.fullmatch(token):
         hash = hash_token(token)
-        row = await read_ledger(services, lambda tx: waits.find_by_token(tx, hash))
+        row = await read_ledger(services, lambda tx: wait_rows.find_by_token(tx, hash))
     context.logins.judge(address_of(request.scope), token, valid=row is not None)
     return row
 

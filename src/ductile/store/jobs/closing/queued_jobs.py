@@ -9,10 +9,11 @@ from ductile.core.jobs.state_machine import edges
 from ductile.core.pipelines.graph import WAIT_PLUGIN
 from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.model import Job, JobStatus, Notice
-from ductile.store import notices, waits
+from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read
 from ductile.store.jobs.closing.work import Closing, JobEnd, Work
+from ductile.store.waits import parked_jobs
 
 
 def end_queued_row(
@@ -37,7 +38,7 @@ def end_queued_row(
     )
     if job.plugin == WAIT_PLUGIN:
         end = WaitEnd(WaitStatus.CANCELLED, now, comment=reason)
-        waits.record_end(tx, job.id, job.attempt, end)
+        parked_jobs.record_end(tx, job.id, job.attempt, end)
     _log_end(tx, job, status, reason, at)
     fields = {
         "job_id": job.id,

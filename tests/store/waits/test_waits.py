@@ -17,14 +17,14 @@ from ductile.core.waits.decision import WaitEnd, WaitStatus
 from ductile.core.waits.end import time_is_up
 from ductile.model import Event, JobStatus, SubmittedBy
 from ductile.operations.waits.approvals import list_approvals
-from ductile.store import waits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.queries import load_queries
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import close, read, requeue, retries
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.outbox.due_times import DELAYED, move_due_times
-from ductile.store.waits import WaitRow
+from ductile.store.waits import awaited_events, wait_rows
+from ductile.store.waits.wait_rows import WaitRow
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.jobs.harness import Pipelines, job_filters
 from tests.store.jobs.test_job_tree import Counting
@@ -49,7 +49,7 @@ def only_wait(harness: Pipelines) -> WaitRow:
 
 def open_waits(harness: Pipelines) -> list[WaitRow]:
     later = harness.clock.now() + timedelta(days=365)
-    return harness.ledger.read(lambda tx: waits.list_due(tx, later, 10_000))
+    return harness.ledger.read(lambda tx: wait_rows.list_due(tx, later, 10_000))
 
 
 def end(harness: Pipelines, row: WaitRow, status: WaitStatus) -> JobStatus | None:
@@ -84,7 +84,7 @@ def send(harness: Pipelines, type: str, payload: Any) -> None:
 
 
 def stored(harness: Pipelines, row: WaitRow) -> WaitRow:
-    found = harness.ledger.read(lambda tx: waits.find_wait(tx, row.id))
+    found = harness.ledger.read(lambda tx: wait_rows.find_wait(tx, row.id))
     assert found is not None
     return found
 
@@ -156,7 +156,7 @@ def test_event_ends_all_matching_waits_and_no_other(make: Make) -> None:
 def test_event_is_compared_with_more_waits_than_one_page(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "EVENT_PAGE", 2)
+    monkeypatch.setattr(awaited_events, "EVENT_PAGE", 2)
     condition = {"path": "payload.id", "op": "eq", "value": "{payload.id}"}
     harness = make({"wait": {"event": "paid", "if": condition, "timeout": 60.0}})
     for id in range(7):
@@ -173,7 +173,7 @@ def continue_events(harness: Pipelines) -> int:
     count, now = 0, harness.clock.now()
 
     def work(tx: Tx) -> bool:
-        id = waits.next_event_id(tx)
+        id = awaited_events.next_event_id(tx)
         return id is not None and close.continue_event(tx, id, harness.tx_config, Ids(base), now)
 
     base = harness.entropy.uuid()
@@ -186,7 +186,7 @@ def continue_events(harness: Pipelines) -> int:
 def test_many_waits_for_one_event_end_in_several_transactions(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "MOST_ENDED", 2)
+    monkeypatch.setattr(awaited_events, "MOST_ENDED", 2)
     wait = {"event": "paid", "timeout": 60.0}
     harness = make({"id": "first", "wait": wait}, {"id": "second", "wait": wait})
     for _ in range(5):
@@ -208,7 +208,7 @@ def test_many_waits_for_one_event_end_in_several_transactions(
 def test_event_ends_waits_that_began_by_a_later_clock(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "MOST_ENDED", 2)
+    monkeypatch.setattr(awaited_events, "MOST_ENDED", 2)
     wait = {"event": "paid", "timeout": 6000.0}
     harness = make({"id": "first", "wait": wait}, {"id": "second", "wait": wait})
     for _ in range(5):
@@ -242,7 +242,7 @@ def test_statements_per_event_do_not_grow_with_the_waits(make: Make) -> None:
     def count_statements() -> int:
         def work(tx: Tx) -> int:
             counting = Counting(tx)
-            assert waits.match_event(cast(Tx, counting), event) == ([], None)
+            assert awaited_events.match_event(cast(Tx, counting), event) == ([], None)
             return counting.asked
 
         return harness.ledger.read(work)

@@ -1,0 +1,1 @@
+"""Waiting steps: their rows, their parked jobs, and the events that end them."""
