@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from ductile.config.models.http import EndpointSettings
 from ductile.config.models.pipeline import KINDS, PipelineSettings
-from ductile.config.models.plugin import ScheduleSettings
+from ductile.config.models.schedule import ScheduleSettings
 from ductile.core.delivery.signatures import PROVIDERS
 from ductile.core.pipelines.compiler.parse import StepKind
 from ductile.core.pipelines.hooks import HOOKS, RUN_HOOKS

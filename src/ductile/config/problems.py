@@ -15,7 +15,8 @@ from ductile.config.loader import normalize
 from ductile.config.loader.nodes import Locations
 from ductile.config.loader.secrets import is_limit_key
 from ductile.config.models.fields import RawScalar
-from ductile.config.models.plugin import PluginSettings, ScheduleSettings
+from ductile.config.models.plugin import PluginSettings
+from ductile.config.models.schedule import ScheduleSettings
 from ductile.config.models.settings import Settings
 from ductile.core.values.redact import REDACTED, names_a_secret
 from ductile.core.values.suggest import nearest

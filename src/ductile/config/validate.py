@@ -10,8 +10,8 @@ from ductile.config.loader.expand import ReceivedReferences
 from ductile.config.loader.nodes import Locations
 from ductile.config.loader.secrets import PUBLIC_VARIABLES
 from ductile.config.models.http import HEALTH, ApiTokenSettings, EndpointSettings, TokenSettings
-from ductile.config.models.plugin import PipelineScheduleSettings
 from ductile.config.models.relay import InstanceSettings, PeerSettings
+from ductile.config.models.schedule import PipelineScheduleSettings
 from ductile.config.models.settings import Settings
 from ductile.config.models.tokens import Scopes
 from ductile.core.delivery.signatures import decode_standard_key

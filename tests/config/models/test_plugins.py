@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ductile.config.models.plugin import ScheduleSettings
+from ductile.config.models.schedule import ScheduleSettings
 from ductile.errors import Severity
 from tests.config.conftest import ConfigDir, only
 

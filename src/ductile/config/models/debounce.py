@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from ductile.config.models import units
 from ductile.config.models.fields import Section, Span, refuse
-from ductile.config.models.plugin import LimitKey
+from ductile.config.models.limits import LimitKey
 from ductile.core.flow.debounce import DEFAULT_WAITS
 from ductile.core.jobs.retry import LONGEST_DELAY
 

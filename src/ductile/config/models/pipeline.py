@@ -23,7 +23,8 @@ from ductile.config.models.fields import (
     Word,
     span,
 )
-from ductile.config.models.plugin import LimitKey, PipelineScheduleSettings
+from ductile.config.models.limits import LimitKey
+from ductile.config.models.schedule import PipelineScheduleSettings
 
 KINDS = ("uses", "call", "steps", "split", "relay", "wait")
 WAITS = ("approval", "event", "until", "for")

@@ -8,7 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from ductile.config import Loaded, Settings
-from ductile.config.models.plugin import PipelineScheduleSettings, ScheduleSettings
+from ductile.config.models.schedule import PipelineScheduleSettings, ScheduleSettings
 from ductile.config.models.units import format_duration
 from ductile.core.schedules.decide import (
     SHORTEST,
