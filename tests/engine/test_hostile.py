@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ductile.operations.status import describe_start
+from ductile.operations.reports.plugin_list import describe_start
 from tests.engine.site import OK, PYTHON, Site
 
 ANSWER = """print('{"status": "ok", "result": "done"}', flush=True)\n"""

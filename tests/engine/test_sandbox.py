@@ -16,7 +16,7 @@ from ductile.operations import plugin_health
 from ductile.operations.dry_run import plugin as plugin_test
 from ductile.operations.dry_run.step import step as run_step
 from ductile.operations.pipelines import PipelineStart
-from ductile.operations.status import plugins
+from ductile.operations.reports.plugin_list import plugins
 from ductile.runner.sandbox import restrict
 from ductile.runner.sandbox.policy import Policy, Support, decode
 from tests.engine.site import OK, PYTHON, Site

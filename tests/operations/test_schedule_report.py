@@ -10,7 +10,8 @@ import pytest
 
 from ductile.engine.config import compile_schedules
 from ductile.errors import NotFound, Severity
-from ductile.operations import schedule_report, status
+from ductile.operations import schedule_report
+from ductile.operations.reports import plugin_list
 from ductile.store import schedules
 from tests.engine.scheduling.harness import BAD, HOUR, SchedulerHarness
 from tests.engine.site import OK, Site
@@ -135,7 +136,7 @@ def test_an_open_breaker_shows(make_scheduler: Make) -> None:
     work.site.settings["plugins"]["echo"]["circuit_breaker"] = "off"
     compiled = work.compiled()
     assert listed(work)["state"] == "active"
-    assert work.ledger.read(lambda tx: status.tripped_breakers(tx, compiled, 9)) == []
+    assert work.ledger.read(lambda tx: plugin_list.tripped_breakers(tx, compiled, 9)) == []
 
 
 def test_the_coming_fires_are_those_that_then_come(make_scheduler: Make) -> None:

@@ -9,8 +9,9 @@ import ductile
 from ductile.clock import to_text
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.services import Services
-from ductile.operations import schedule_report, status
+from ductile.operations import schedule_report
 from ductile.operations.alerts.rules import list_firing
+from ductile.operations.reports import plugin_list
 from ductile.operations.reports.job_list import read_progress
 from ductile.operations.waits.describe import count_waits
 from ductile.store.engines.api import Tx
@@ -63,7 +64,7 @@ def _queue(tx: Tx, compiled: CompiledConfig) -> dict[str, Any]:
         "running": tx.dicts("running_jobs", limit=MOST_ROWS),
         "waiting": waiting[:MOST_ROWS],
         "failures": tx.dicts("recent_failures", among=ATTEMPTS_SEARCHED, limit=MOST_ROWS),
-        "breakers": status.tripped_breakers(tx, compiled, MOST_ROWS),
+        "breakers": plugin_list.tripped_breakers(tx, compiled, MOST_ROWS),
     }
 
 

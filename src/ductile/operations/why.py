@@ -13,7 +13,7 @@ from ductile.core.values.suggest import nearest
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
 from ductile.model import SubmittedBy
-from ductile.operations import status
+from ductile.operations.reports import waits_for
 from ductile.operations.reports.conditions import describe_place, explain_condition
 from ductile.operations.reports.repair import find_repair
 from ductile.store.engines.api import Ledger, Tx
@@ -56,7 +56,7 @@ def _why(
         scopes = tx.dicts("scope", id=job_id)
         return _why_instance(scopes[0]) if scopes else None
     reasons = [_origin(job), *_schedule_of_run(tx, job)]
-    explained = status.with_reasons(tx, [job], compiled, unready, served=served, now=now)
+    explained = waits_for.with_reasons(tx, [job], compiled, unready, served=served, now=now)
     waits = explained[0]["waits_for"]
     if waits:
         cause = f", after: {job['last_error']}" if job.get("last_error") else ""

@@ -6,8 +6,8 @@ import pytest
 
 from ductile.engine.config.plugin_init import queue_init
 from ductile.model import SubmittedBy
-from ductile.operations import status
 from ductile.operations.jobs import JobReplay, JobRetry
+from ductile.operations.reports import waits_for
 from tests.engine.site import OK, PYTHON, Running, Site
 from tests.waiting import until
 
@@ -32,7 +32,7 @@ FAILING = (
 
 def why(site_run: Running, id: str) -> str | None:
     gateway = site_run.gateway
-    return status.waits_for(site_run.job(id), gateway.compiled, gateway.unready)
+    return waits_for.waits_for(site_run.job(id), gateway.compiled, gateway.unready)
 
 
 def test_init_runs_before_anything_else(site: Site) -> None:

@@ -13,6 +13,7 @@ from ductile.errors import Refused
 from ductile.operations import status
 from ductile.operations.jobs import JobRetry, end_queued
 from ductile.operations.overview import overview
+from ductile.operations.reports import waits_for
 from tests.engine.recovery.job_table import ROW, JobTable
 from tests.engine.site import OK, Site
 
@@ -57,7 +58,7 @@ def test_queued_jobs_wait_while_the_plugin_root_is_missing(
         gateway.reload()
         gateway.config.tick(gateway.clock.now())
         job = running.job(id)
-        why = status.waits_for(job, gateway.compiled, gateway.unready)
+        why = waits_for.waits_for(job, gateway.compiled, gateway.unready)
         now = gateway.clock.now()
         page = status.status(gateway.compiled, gateway.unready, gateway.ledger, {}, now)
         held = overview(gateway)["held"]
@@ -160,7 +161,7 @@ def test_jobs_of_a_refused_plugin_wait_with_the_reason(site: Site, table: JobTab
         assert running.run("echo")["status"] == "succeeded"
         assert running.job("a")["status"] == "queued"
         gateway = running.gateway
-        why = status.waits_for(running.job("a"), gateway.compiled, gateway.unready)
+        why = waits_for.waits_for(running.job("a"), gateway.compiled, gateway.unready)
         assert "refused" in str(why)
         assert "url" in str(why)
     site.plugin("bad", OK, config={"url": "x"})

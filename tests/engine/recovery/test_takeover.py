@@ -24,8 +24,8 @@ from ductile.engine.recovery.node_record import make_registration
 from ductile.engine.recovery.recover_jobs import recover_boots
 from ductile.engine.recovery.takeover import TakeoverMonitor
 from ductile.errors import LedgerBusy
-from ductile.operations import status
 from ductile.operations.cluster.nodes import change_drain
+from ductile.operations.reports import waits_for
 from ductile.store import boots, nodes
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.pg import boot_lock as pg_boot_lock
@@ -791,7 +791,7 @@ def why(running: Running, id: str) -> str | None:
         job = read.describe_job(tx, id)
         assert job is not None
         now = gateway.clock.now()
-        [row] = status.with_reasons(
+        [row] = waits_for.with_reasons(
             tx, [job], gateway.compiled, gateway.unready, served=True, now=now
         )
         found: str | None = row["waits_for"]

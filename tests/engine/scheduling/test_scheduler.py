@@ -11,7 +11,7 @@ import pytest
 
 from ductile.engine.config.compiled import INIT_PENDING
 from ductile.errors import LedgerBusy
-from ductile.operations import status
+from ductile.operations.reports import waits_for
 from ductile.store import notices, schedules
 from ductile.store.engines.api import BEGINNING, Ledger
 from ductile.store.jobs import read, retries
@@ -427,7 +427,7 @@ def test_queued_run_starts_when_the_run_before_it_has_ended(site: Site) -> None:
         assert (first["status"], second["status"]) == ("running", "queued")
         gateway = running.gateway
         [waits] = gateway.ledger.read(
-            lambda tx: status.with_reasons(
+            lambda tx: waits_for.with_reasons(
                 tx,
                 [second],
                 gateway.compiled,

@@ -12,7 +12,7 @@ from ductile.core.jobs.commands import HEALTH, INIT
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound
 from ductile.http.responses import JsonResponse, build_response, services_of
-from ductile.operations import status
+from ductile.operations.reports import plugin_list
 from ductile.plugins.manifest import Command
 
 
@@ -20,7 +20,7 @@ async def show_plugin(request: Request) -> Response:
     """`GET /plugin/{plugin}`: Show the state of a plugin, and its commands with their schemas."""
     services, name = services_of(request), request.path_params["plugin"]
     rows = await asyncio.to_thread(
-        status.list_plugins,
+        plugin_list.list_plugins,
         services.compiled,
         services.unready,
         services.ledger,

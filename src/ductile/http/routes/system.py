@@ -19,6 +19,7 @@ from ductile.http.responses import JsonResponse, services_of
 from ductile.operations import status
 from ductile.operations.backup import UNDER_WAY, check_target, room_at, target_for
 from ductile.operations.overview import overview
+from ductile.operations.reports import plugin_list
 from ductile.operations.reports.config_view import show_config
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ async def list_plugins(request: Request) -> Response:
     """`GET /plugins`: List every plugin that was found or configured, and why one cannot run."""
     services = services_of(request)
     rows = await asyncio.to_thread(
-        status.list_plugins,
+        plugin_list.list_plugins,
         services.compiled,
         services.unready,
         services.ledger,

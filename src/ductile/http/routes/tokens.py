@@ -14,7 +14,7 @@ from ductile.engine.ingress.auth import hash_token, make_token
 from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import JsonResponse, read_ledger, services_of, write_ledger
-from ductile.operations import status
+from ductile.operations.reports import plugin_list
 from ductile.store.access import tokens
 from ductile.store.access.tokens import Budget
 
@@ -33,7 +33,7 @@ async def create_token(request: Request, body: NewTokenBody) -> Response:
     """`POST /tokens`: Create a token; the response contains its secret, which is shown once."""
     services = services_of(request)
     now, id, token = services.clock.now(), services.entropy.uuid(), make_token()
-    known = {row["name"] for row in status.plugins(services.compiled, {})}
+    known = {row["name"] for row in plugin_list.plugins(services.compiled, {})}
     lifetime, warnings = _duration(body.expires_in), list(find_unused(body.scopes, known))
     limits = None if body.budget is None else Budget(body.budget.runs, body.budget.retries)
     if body.dry_run:

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from ductile.clock import from_text, to_text
 from ductile.core.jobs.commands import default_timeout
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.operations import schedule_report, status
+from ductile.operations import schedule_report
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
+from ductile.operations.reports import plugin_list
 
 GRACE = 35.0
 """Seconds after its deadline in which a job is killed and settled."""
@@ -100,11 +101,11 @@ def breakers(context: DoctorContext) -> Iterator[Finding]:
     if context.rows is None:
         return
     compiled = context.compiled
-    for row in context.rows.read(lambda tx: status.tripped_breakers(tx, compiled, MOST)):
+    for row in context.rows.read(lambda tx: plugin_list.tripped_breakers(tx, compiled, MOST)):
         yield warning(
             "breakers",
             f"the breaker of {row['plugin']} {row['command']} is {row['state']}",
-            f"{status.describe_breaker(row)}; its schedules do not fire",
+            f"{plugin_list.describe_breaker(row)}; its schedules do not fire",
             context.command(f"plugin reset-breaker {row['plugin']}"),
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 from ductile.core.values.suggest import did_you_mean
 from ductile.engine.services import Services
 from ductile.errors import NotFound
-from ductile.operations.status import next_probe_at
+from ductile.operations.reports.plugin_list import next_probe_at
 from ductile.store import breakers
 from ductile.store.engines.api import Tx
 

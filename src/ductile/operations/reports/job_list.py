@@ -10,7 +10,7 @@ from ductile.core.values.redact import Redactor
 from ductile.engine.services import Services
 from ductile.errors import NotFound
 from ductile.model import JobStatus
-from ductile.operations import status
+from ductile.operations.reports import waits_for
 from ductile.operations.reports.step_input import describe_with
 from ductile.store.engines.api import Tx, Work
 from ductile.store.jobs import read
@@ -93,7 +93,7 @@ def _explain_waiting(
     services: Services, tx: Tx, rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     served, now = bool(services.loops), services.clock.now()
-    return status.with_reasons(
+    return waits_for.with_reasons(
         tx, rows, services.compiled, services.unready, served=served, now=now
     )
 
