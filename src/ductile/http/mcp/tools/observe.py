@@ -3,64 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from ductile.core.jobs.state_machine import ENDED
 from ductile.core.values.suggest import nearest
-from ductile.http.mcp.results import (
-    Json,
-    fetch_page,
-    fits,
-    mark,
-    pick,
-    read_position,
-    shorten,
-    slice_rows,
-)
+from ductile.http.mcp.results import Json, fetch_page, mark, pick, shorten, slice_rows
 from ductile.http.mcp.route_caller import RouteError
 from ductile.http.mcp.tool import GatewayTool, ToolCall
+from ductile.http.mcp.tools.jobs import JOB_ROW, job, jobs, next_cursor, runs
 
 TEXT: Json = {"type": "string"}
 NUMBER: Json = {"type": "integer"}
-LOG_CHUNK = 2400
-JOB_ROW = (
-    "job_id",
-    "plugin",
-    "command",
-    "status",
-    "attempt",
-    "max_attempts",
-    "created_at",
-    "next_retry_at",
-    "pipeline",
-    "step_path",
-    "last_error",
-)
-STEP_ROW = (
-    "step",
-    "status",
-    "reason",
-    "job_id",
-    "plugin",
-    "command",
-    "attempt",
-    "last_error",
-    "payload",
-    "result",
-    "log_tail",
-)
-RUN_ROW = (
-    "instance_id",
-    "pipeline",
-    "status",
-    "trigger",
-    "started_at",
-    "ended_at",
-    "root_job_id",
-    "failed_step",
-    "failed_job_id",
-    "reason",
-)
 
 
 async def overview(call: ToolCall) -> Json:
@@ -155,104 +106,6 @@ async def _find_one(call: ToolCall, name: str) -> Json:
     )
 
 
-async def jobs(call: ToolCall) -> Json:
-    filters = call.only("status", "plugin", "pipeline", "command", "since", "until")
-    filters["before"] = call.get("cursor")
-    return await fetch_page(
-        lambda limit: call.read("/jobs", query={**filters, "limit": limit}),
-        lambda page: {
-            "jobs": [mark(pick(row, *JOB_ROW)) for row in page["jobs"]],
-            **_next(page),
-        },
-        call.limit(),
-    )
-
-
-def _next(page: Json) -> Json:
-    return {} if page.get("cursor") is None else {"cursor": str(page["cursor"])}
-
-
-async def job(call: ToolCall) -> Json:
-    part, job_id = call.get("part", "summary"), call["job_id"]
-    if part == "log":
-        return await _job_log(call, job_id)
-    if part == "tree":
-        rows = (await call.read("/job/{job_id}/tree", query={"flat": True}, job_id=job_id))["jobs"]
-        shown = [mark(pick(row, *JOB_ROW)) for row in rows]
-        return slice_rows("jobs", shown, call.get("cursor"), job_id=job_id)
-    found = await call.read("/job/{job_id}", query={"wait": call.wait()}, job_id=job_id)
-    why = await call.read("/job/{job_id}/why", job_id=job_id)
-    more = ("submitter", "completed_at", "payload", "waits_for", "instance_id", "progress")
-    last = found["attempts"][-1] if found["attempts"] else {}
-    return shorten(
-        {
-            **mark({**pick(found, *JOB_ROW, *more), "result": found["result"]}),
-            "done": found["status"] in ENDED,
-            "untrusted_why": why["why"],
-            **mark({"log_tail": (last.get("stderr") or "")[-800:]}),
-        }
-    )
-
-
-async def _job_log(call: ToolCall, job_id: str) -> Json:
-    query = {"job_id": job_id, "limit": 20, "include_result": True}
-    rows = (await call.read("/job-logs", query=query))["logs"]
-    wanted = call.get("attempt")
-    found = [row for row in rows if wanted is None or row["attempt"] == wanted]
-    if not found:
-        await call.read("/job/{job_id}", job_id=job_id)  # Says that there is no such job.
-        return {"job_id": job_id, "attempts": [row["attempt"] for row in rows]}
-    row = found[0]
-    text = "\n".join(
-        f"[{name}]\n{row[name] if isinstance(row[name], str) else _lines(row[name])}"
-        for name in ("last_error", "stderr", "stdout", "logs")
-        if row[name]
-    )
-    start, size = read_position(call.get("cursor")), LOG_CHUNK
-    while True:
-        end = start + size
-        page = {
-            **pick(row, "job_id", "attempt", "status", "started_at", "completed_at", "node"),
-            "attempts": [each["attempt"] for each in rows],
-            "untrusted_log": text[start:end],
-            **({"cursor": str(end), "total": len(text)} if end < len(text) else {}),
-        }
-        if fits(page) or size < 100:
-            return page
-        size //= 2
-
-
-def _lines(logs: Any) -> str:
-    rows = logs if isinstance(logs, list) else [logs]
-    return "\n".join(
-        f"{row.get('level')}: {row.get('message')}" if isinstance(row, dict) else str(row)
-        for row in rows
-    )
-
-
-async def runs(call: ToolCall) -> Json:
-    if "run_id" in call.given:
-        return await _run(call, call["run_id"])
-    filters = call.only("status", "pipeline", "since")
-    filters["before"] = call.get("cursor")
-    return await fetch_page(
-        lambda limit: call.read("/pipeline-runs", query={**filters, "limit": limit}),
-        lambda page: {
-            "runs": [mark(pick(row, *RUN_ROW)) for row in page["runs"]],
-            **_next(page),
-        },
-        call.limit(),
-    )
-
-
-async def _run(call: ToolCall, run_id: str) -> Json:
-    query = {"wait": call.wait()}
-    found = await call.read("/pipeline-runs/{run_id}", query=query, run_id=run_id)
-    steps = [mark(pick(step, *STEP_ROW)) for step in found["steps"]]
-    about = {**mark(pick(found, *RUN_ROW)), "done": found["status"] != "running"}
-    return slice_rows("steps", steps, call.get("cursor"), **about)
-
-
 async def schedules(call: ToolCall) -> Json:
     page = await call.read("/scheduler/jobs")
     if "name" not in call.given:
@@ -284,7 +137,10 @@ async def deliveries(call: ToolCall) -> Json:
         filters["before"] = call.get("cursor")
         return await fetch_page(
             lambda limit: call.read("/gateway/deliveries", query={**filters, "limit": limit}),
-            lambda page: {"deliveries": [mark(row) for row in page["deliveries"]], **_next(page)},
+            lambda page: {
+                "deliveries": [mark(row) for row in page["deliveries"]],
+                **next_cursor(page),
+            },
             call.limit(),
         )
     path, name = {
@@ -304,7 +160,7 @@ async def audit(call: ToolCall) -> Json:
     filters["before"] = call.get("cursor")
     return await fetch_page(
         lambda limit: call.read("/audit", query={**filters, "limit": limit}),
-        lambda page: {"entries": [mark(row) for row in page["entries"]], **_next(page)},
+        lambda page: {"entries": [mark(row) for row in page["entries"]], **next_cursor(page)},
         call.limit(),
     )
 
