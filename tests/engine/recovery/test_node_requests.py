@@ -19,7 +19,7 @@ from ductile.engine.recovery.node_requests import (
     NodeRequestHandler,
 )
 from ductile.errors import ConfigError, LedgerError, Problem, Refused
-from ductile.model import Cancellation, JobStatus
+from ductile.model import Cancellation, JobStatus, Notice
 from ductile.operations import jobs
 from ductile.operations.jobs import JobCancellation
 from ductile.store import nodes, notices
@@ -208,6 +208,18 @@ def test_job_of_another_node_is_cancelled(worker: tuple[Running, Gate], requeste
     assert (job["status"], job["last_error"], job["attempt"]) == ("dead", "cancelled", 1)
     assert worker[0].gateway.busy == 0
     assert requests(requester) == [id]
+
+
+def test_job_is_cancelled_by_a_version_that_only_posts_a_notice(
+    worker: tuple[Running, Gate], requester: Running
+) -> None:
+    [id] = start_jobs(worker)
+    owner, now = worker[0].gateway.boot, requester.gateway.clock.now()
+    fields = {"job_id": id, "owner": owner, "reason": Cancellation.OPERATOR.value}
+    notice = Notice("jobs", cancel_requests.REQUESTED, fields)
+    requester.gateway.ledger.write(lambda tx: notices.post(tx, notice, now, job_id=id))
+    assert requester.ended(id)["last_error"] == "cancelled"
+    assert worker[0].gateway.busy == 0
 
 
 def test_local_cancel_posts_no_request(worker: tuple[Running, Gate]) -> None:

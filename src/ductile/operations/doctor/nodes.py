@@ -35,7 +35,7 @@ def lost(context: DoctorContext) -> Iterator[Finding]:
 
 
 def stream(context: DoctorContext) -> Iterator[Finding]:
-    """Sessions whose open transaction delays the event stream and cancel requests."""
+    """Sessions whose open transaction delays the event stream."""
     if context.rows is None:
         return
     for row in context.rows.read(notices.list_holders):
@@ -43,8 +43,8 @@ def stream(context: DoctorContext) -> Iterator[Finding]:
             continue
         who = f"session {row['pid']} ({row['who']}, database {row['place']})"
         why = (
-            f"its transaction is open for {row['seconds']:.0f} s; events and cancel requests of "
-            "later transactions wait for its end"
+            f"its transaction is open for {row['seconds']:.0f} s; events of later transactions "
+            "wait for its end"
         )
         run = f'psql -c "SELECT pg_terminate_backend({row["pid"]})"'
         yield error("nodes", f"{who} holds back the event stream", why, run)
