@@ -243,6 +243,16 @@ class Cancellation(StrEnum):
 
 CANCELLED_IN_QUEUE = "cancelled by an operator"
 """The error of a job that an operator has cancelled before it ran."""
+ENDED_ON_PURPOSE = frozenset(
+    {
+        CANCELLED_IN_QUEUE,
+        Cancellation.OPERATOR.value,
+        Cancellation.SUPERSEDED.value,
+        Cancellation.DISPLACED.value,
+        Cancellation.RUN_DISPLACED.value,
+    }
+)
+"""Errors of jobs that an operator has ended, or a newer job or run. No plugin reports one."""
 
 
 @dataclass(frozen=True, slots=True)

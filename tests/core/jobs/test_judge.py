@@ -31,6 +31,7 @@ from ductile.core.pipelines.routes import Route
 from ductile.core.pipelines.step_io import MAX_COPIED
 from ductile.core.values.redact import REDACTED, Redactor
 from ductile.model import (
+    ENDED_ON_PURPOSE,
     STDERR_CAP,
     Cancellation,
     Ending,
@@ -136,6 +137,13 @@ def test_a_response_and_its_exit_code_decide(outcome, path, error):
         assert settled.error is None
     else:
         assert error in settled.error
+
+
+@pytest.mark.parametrize("text", sorted(ENDED_ON_PURPOSE))
+def test_no_plugin_reports_the_text_of_a_cancellation(text):
+    """Alerts leave out jobs with such an error."""
+    settled = verdict(exited(b'{"status": "error", "error": "%s"}' % text.encode()))
+    assert settled.error == f"the plugin reported: {text}"
 
 
 @pytest.mark.parametrize(("outcome", "path"), [(o, p) for o, p, _ in RESPONSES if p == RETRIED])

@@ -179,6 +179,16 @@ def test_after_counts_failures_in_a_row(alerting: Alerting) -> None:
     assert alerting.messages()[0]["count"] == 3
 
 
+def test_plugin_that_reports_the_text_of_a_cancellation_raises_an_alert(
+    alerting: Alerting,
+) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD))
+    stdout = b'{"status": "error", "error": "cancelled", "retry": false}'
+    alerting.put("work")
+    alerting.end(alerting.must_take(), replace(BAD, stdout=stdout))
+    assert [sent.news for sent in alerting.evaluate()] == ["firing"]
+
+
 def test_cancelled_jobs_and_alert_jobs_raise_no_alert(alerting: Alerting) -> None:
     alerting.watch(rule(Condition.JOB_DEAD))
     alerting.put("work")

@@ -25,6 +25,7 @@ from ductile.core.values.json_values import Failure
 from ductile.core.values.redact import Redactor, hide_secret_keys
 from ductile.core.waits.begin import NewWait
 from ductile.model import (
+    ENDED_ON_PURPOSE,
     Cancellation,
     Ending,
     Job,
@@ -307,7 +308,9 @@ def _error_of(response: Response | ProtocolError, code: int | None) -> str | Non
     if isinstance(response, ProtocolError):
         return f"{ended}; {response.reason}" if ended else response.reason
     if response.status == "error":
-        return response.error or ended or "the plugin reported an error"
+        error = response.error or ended or "the plugin reported an error"
+        # Alerts take the text of a cancellation for one.
+        return f"the plugin reported: {error}" if error in ENDED_ON_PURPOSE else error
     return f"{ended} in spite of status ok" if ended else None
 
 

@@ -14,7 +14,7 @@ from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.rules import AlertRule
 from ductile.core.jobs.limits import document
 from ductile.core.schedules.breaker import describe_count
-from ductile.model import CANCELLED_IN_QUEUE, CORE_PREFIX, Cancellation
+from ductile.model import CORE_PREFIX, ENDED_ON_PURPOSE
 from ductile.store.engines.api import Position, StoredNotice, Tx
 from ductile.store.flow.run_limits import RUN_SUPERSEDED
 from ductile.store.jobs.scopes import read_cause
@@ -24,16 +24,6 @@ TYPES = frozenset({"job.dead", "job.failed", "pipeline.failed", "breaker.open"})
 BATCH = 1000
 WINDOW = 200
 """Number of newest attempts or runs that are searched for a success."""
-UNWANTED = frozenset(
-    {
-        CANCELLED_IN_QUEUE,
-        Cancellation.OPERATOR.value,
-        Cancellation.SUPERSEDED.value,
-        Cancellation.DISPLACED.value,
-        Cancellation.RUN_DISPLACED.value,
-    }
-)
-"""Errors of jobs that were ended on purpose: by an operator, or for a newer job or run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +113,7 @@ class Events:
     def _parse_job(
         self, notice: StoredNotice, fields: dict[str, Any], at: datetime
     ) -> Cause | None:
-        if fields.get("error") in UNWANTED or self._is_alert_job(notice.job_id):
+        if fields.get("error") in ENDED_ON_PURPOSE or self._is_alert_job(notice.job_id):
             return None
         subject, command = f"plugin:{fields.get('plugin')}", str(fields.get("command") or "")
         if str(fields.get("plugin")).startswith(CORE_PREFIX) and notice.job_id is not None:
@@ -151,7 +141,7 @@ class Events:
     ) -> Cause | None:
         run_id = notice.job_id
         reason = str(fields.get("reason"))
-        if reason.startswith(RUN_SUPERSEDED) or read_cause(reason) in UNWANTED:
+        if reason.startswith(RUN_SUPERSEDED) or read_cause(reason) in ENDED_ON_PURPOSE:
             return None
         if self._tx.one("is_alert_run", id=run_id) is not None:
             return None

@@ -139,12 +139,11 @@ class Levels:
             # Without any success it is silent for as long as is known.
             since = moment_of(success or oldest or "")
             if since is not None and self._is_over(self._count_from(since, plugin), rule):
-                last = f"the last one ended at {success}" if success else "none is known"
                 yield make_cause(
                     Condition.PLUGIN_SILENT,
                     f"plugin:{plugin}",
                     since,
-                    error=f"no job has succeeded; {last}",
+                    error=f"no job has succeeded{f' since {success}' if success else ''}",
                 )
 
     def _count_from(self, since: datetime, plugin: str) -> datetime:
