@@ -40,11 +40,8 @@ class Selection:
     """The count of the preview."""
 
     def find(self, tx: Tx, action: str) -> list[str]:
-        """The ids of the matching jobs to which `action` applies, the oldest first; may raise
-        `CountChanged`."""
-        found = find_bulk_ids(tx, action, self.wanted, self.limit)
-        check_count(len(found), self.expected)
-        return found
+        """The ids of the matching jobs to which `action` applies, the oldest first."""
+        return find_bulk_ids(tx, action, self.wanted, self.limit)
 
     def apply(self, found: Sequence[str], act: Callable[[str], object]) -> BulkResult:
         """Call `act` for each job; a refusal of one does not stop the others."""
@@ -70,6 +67,7 @@ class BulkResult:
 
 def cancel(gateway: Services, selection: Selection) -> BulkResult:
     found = gateway.ledger.read(lambda tx: selection.find(tx, "cancel"))
+    check_count(len(found), selection.expected)
     include_queued = not selection.dry and selection.wanted.status in (None, JobStatus.QUEUED)
     ended = _end_queued(gateway, found) if include_queued else frozenset()
     cancelling = jobs.JobCancellation(gateway, dry=selection.dry, only=selection.wanted.status)
@@ -91,6 +89,9 @@ def retrying(gateway: Services, selection: Selection) -> Work[BulkResult]:
         def retry(job_id: str) -> None:
             jobs.JobRetry(gateway, job_id, dry=selection.dry)(tx)
 
-        return selection.apply(selection.find(tx, "retry"), retry)
+        result = selection.apply(selection.find(tx, "retry"), retry)
+        # As the preview counts: without those that are refused.
+        check_count(len(result.jobs), selection.expected)
+        return result
 
     return work

@@ -86,8 +86,13 @@ def test_job_over_the_hop_limit_can_be_neither_retried_nor_replayed(
             answer = served.post(f"/job/{dead}/{action}", {"dry_run": dry_run})
             assert (answer.status, answer.json["code"]) == (409, "refused")
             assert "hop 2 exceeds the limit of 1" in answer.json["error"]
-    bulk = served.post("/jobs/retry", {"filter": {"status": "dead"}}).json
+    wanted = {"filter": {"status": "dead"}}
+    bulk = served.post("/jobs/retry", {**wanted, "dry_run": True}).json
+    assert (bulk["count"], [job["job_id"] for job in bulk["refused"]]) == (0, [dead])
+    # As many as the preview has counted: it left out those that are refused.
+    bulk = served.post("/jobs/retry", {**wanted, "expected": bulk["count"]}).json
     assert (bulk["jobs"], [job["job_id"] for job in bulk["refused"]]) == ([], [dead])
+    assert served.post("/jobs/retry", {**wanted, "expected": 1}).json["code"] == "count_changed"
     assert served.get(f"/job/{dead}").json == job
     site.settings["service"]["max_hops"] = 2
     site.write()
