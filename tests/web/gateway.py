@@ -137,6 +137,11 @@ class DashboardGateway:
         code: str = answer.json["code"]
         return code
 
+    def break_configuration(self) -> None:
+        """Write files that no reload accepts."""
+        path = self.root / "config.yaml"
+        path.write_text(path.read_text().replace("on: [job.dead]", "on: [job.ded]"))
+
     def trigger(self) -> str:
         """Run a job by a client that is not the page, and return its id."""
         queued = self._call("/plugin/quick/poll", {})

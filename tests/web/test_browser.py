@@ -96,7 +96,9 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         return gateway.create_login_code()
     if request == "trigger":
         return gateway.trigger()
-    if request == "kill":
+    if request == "break":
+        gateway.break_configuration()
+    elif request == "kill":
         gateway.stop(signal.SIGKILL)
     elif request == "start":
         gateway.start()
@@ -116,6 +118,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "pause-plugin",
         "approve",
         "alerts",
+        "actions",
         "job-filters",
         "reconnect",
         "cross-site",

@@ -2,37 +2,47 @@
 // ledger after a look at where the backup is written.
 
 import assert from 'node:assert/strict';
-import { api, run } from './scenario.mjs';
+import { api, ask, run } from './scenario.mjs';
 import { goTo } from './session.mjs';
 
 const CRON = { path: 'plugins.slow.schedules[0].cron', value: '15 4 * * *' };
 
-await run(async (page) => {
-  await goTo(page, '/configuration');
-  const before = (await api(page, '/config/view')).snapshot_id;
-  assert.ok((await api(page, '/config/set', CRON)).changed);
-  await page.getByRole('button', { name: 'Reload …' }).click();
-  const dialog = page.getByRole('dialog');
-  await dialog.getByText('slow/nightly cron 30 2 * * *').waitFor();
-  await dialog.getByText('+ 7 fires in 7 days').waitFor();
-  await dialog.getByRole('button', { name: 'Reload', exact: true }).click();
-  await page.getByText('The configuration is reloaded.').waitFor();
-  const changed = (await api(page, '/config/view')).snapshot_id;
-  assert.notEqual(changed, before);
+await run(
+  async (page) => {
+    await goTo(page, '/configuration');
+    const before = (await api(page, '/config/view')).snapshot_id;
+    assert.ok((await api(page, '/config/set', CRON)).changed);
+    await page.getByRole('button', { name: 'Reload …' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByText('slow/nightly cron 30 2 * * *').waitFor();
+    await dialog.getByText('+ 7 fires in 7 days').waitFor();
+    await dialog.getByRole('button', { name: 'Reload', exact: true }).click();
+    await page.getByText('The configuration is reloaded.').waitFor();
+    const changed = (await api(page, '/config/view')).snapshot_id;
+    assert.notEqual(changed, before);
 
-  await page.getByRole('tab', { name: 'History' }).click();
-  await page.getByText(changed).waitFor();
-  await page.getByRole('button', { name: 'Return …' }).click();
-  await dialog.getByText('config.yaml replaced').waitFor();
-  await dialog.getByRole('button', { name: 'Return', exact: true }).click();
-  await page.getByText('The earlier configuration is in force.').waitFor();
-  assert.equal((await api(page, '/config/view')).snapshot_id, before);
+    await page.getByRole('tab', { name: 'History' }).click();
+    await page.getByText(changed).waitFor();
+    await page.getByRole('button', { name: 'Return …' }).click();
+    await dialog.getByText('config.yaml replaced').waitFor();
+    await dialog.getByRole('button', { name: 'Return', exact: true }).click();
+    await page.getByText('The earlier configuration is in force.').waitFor();
+    assert.equal((await api(page, '/config/view')).snapshot_id, before);
 
-  await goTo(page, '/configuration');
-  await page.getByRole('button', { name: 'Back up …' }).click();
-  await dialog.getByText('The gateway writes /').waitFor();
-  await dialog.getByRole('button', { name: 'Back up', exact: true }).click();
-  await page.getByText('The backup is /').waitFor();
-  const { state, made } = await api(page, '/system/backup');
-  assert.ok(made, `the backup is ${state}`);
-});
+    // Whole new files with an error are refused, and the screen says what is wrong with them.
+    await ask('break');
+    await goTo(page, '/configuration');
+    await page.getByText("did you mean 'job.dead'?").waitFor();
+    await page.getByRole('button', { name: 'Reload …' }).click();
+    await page.getByText('The files have errors: see above.').waitFor();
+    assert.equal((await api(page, '/config/view')).snapshot_id, before);
+
+    await page.getByRole('button', { name: 'Back up …' }).click();
+    await dialog.getByText('The gateway writes /').waitFor();
+    await dialog.getByRole('button', { name: 'Back up', exact: true }).click();
+    await page.getByText('The backup is /').waitFor();
+    const { state, made } = await api(page, '/system/backup');
+    assert.ok(made, `the backup is ${state}`);
+  },
+  { allowed: ['status of 409'] },
+);

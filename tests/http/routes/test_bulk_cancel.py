@@ -58,6 +58,9 @@ def test_filter_for_running_jobs_leaves_queued_ones() -> None:
         answer = api.ask("POST", "/jobs/cancel", {"filter": {"status": "running"}}).json
         assert (answer["jobs"], answer["refused"]) == ([running], [])
         is_running(api, waiting)
+        until(lambda: status(api, running) == "dead")
+        listed = {job["job_id"]: job["cancelled"] for job in api.ask("GET", "/jobs").json["jobs"]}
+        assert listed == {running: True, waiting: False}
         with pytest.raises(jobs.Refused, match="is running now"):
             jobs.cancel(api.gateway, waiting, only=JobStatus.QUEUED)
 

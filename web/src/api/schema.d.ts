@@ -3218,6 +3218,8 @@ export interface components {
             /** @description The attempt that runs, or runs next. */
             attempt: number;
             branch: string;
+            /** @description It is dead because an operator has ended it, or a newer job or run. */
+            cancelled: boolean;
             command: string;
             completed_at: string | null;
             /** Format: date-time */

@@ -58,6 +58,7 @@ export type DeliveriesRetry = Schemas['DeliveriesRetry'];
 export type Agents = Schemas['Agents'];
 export type Reminders = Schemas['Reminders'];
 export type Relays = Schemas['Relays'];
+export type ConfigCheck = Schemas['ConfigCheck'];
 export type ConfigPlan = Schemas['ConfigPlan'];
 export type ConfigApplied = Schemas['ConfigApplied'];
 export type FileChange = Schemas['FileChange'];

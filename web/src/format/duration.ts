@@ -30,3 +30,15 @@ export function formatDistance(milliseconds: number): string {
   const text = `${Math.floor(seconds / size)} ${unit}`;
   return milliseconds > 0 ? `in ${text}` : `${text} ago`;
 }
+
+const LENGTHS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+/** The milliseconds of a text as the configuration has them, `1h30m`; null for any other text. */
+export function parseDuration(text: string): number | null {
+  if (!/^(\d+(ms|[smhdw]))+$/.test(text)) return null;
+  const parts = text.matchAll(/(\d+)(ms|[smhdw])/g);
+  return [...parts].reduce(
+    (sum, [, count, unit]) => sum + Number(count) * LENGTHS[unit as keyof typeof LENGTHS],
+    0,
+  );
+}

@@ -1,3 +1,4 @@
+import { useState } from 'preact/hooks';
 import { path, post } from '../../api/client';
 import { ofChanges, useResource } from '../../api/resource';
 import { can } from '../../api/session';
@@ -11,6 +12,7 @@ import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
 import { report } from '../../components/toast';
 import { describeCron } from '../../format/cron';
+import { NewReminderDialog } from './new-reminder-dialog';
 
 type Agent = AgentList['agents'][number];
 type Reminder = Reminders['reminders'][number];
@@ -92,6 +94,7 @@ function reminderColumns(onForget: (reminder: Reminder) => void): Column<Reminde
 }
 
 export function Agents() {
+  const [isCreating, setCreating] = useState(false);
   const agents = useResource<AgentList>(
     '/gateway/heartbeats',
     (event) => hasContact(event) || concernsAgents(event),
@@ -126,7 +129,16 @@ export function Agents() {
           )
         }
       </Loaded>
-      <Section title="Reminders">
+      <Section
+        title="Reminders"
+        aside={
+          can('agents:rw') && (
+            <button type="button" onClick={() => setCreating(true)}>
+              New reminder …
+            </button>
+          )
+        }
+      >
         <Loaded resource={reminders}>
           {({ reminders: rows }) =>
             rows.length ? (
@@ -138,12 +150,15 @@ export function Agents() {
               />
             ) : (
               <Empty title="There are no reminders">
-                Create one with <code>ductile agent remind</code>.
+                Create one here or with <code>ductile agent remind</code>.
               </Empty>
             )
           }
         </Loaded>
       </Section>
+      {isCreating && (
+        <NewReminderDialog onDone={reminders.refetch} onClose={() => setCreating(false)} />
+      )}
     </Page>
   );
 }

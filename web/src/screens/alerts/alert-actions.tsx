@@ -4,8 +4,8 @@ import { useState } from 'preact/hooks';
 import { path, post } from '../../api/client';
 import { can } from '../../api/session';
 import type { AlertRule } from '../../api/types';
-import { Dialog } from '../../components/dialog';
-import { report } from '../../components/toast';
+import { FormDialog, type FormField, type FormValues } from '../../components/form-dialog';
+import { notify, report } from '../../components/toast';
 
 interface AlertActionsProps {
   rule: AlertRule;
@@ -48,35 +48,28 @@ interface SilenceDialogProps extends AlertActionsProps {
   onClose: () => void;
 }
 
+const FIELDS: readonly FormField[] = [
+  { name: 'duration', label: 'For', isRequired: true, value: '2h' },
+];
+
 function SilenceDialog({ rule, onDone, onClose }: SilenceDialogProps) {
-  const submit = async (event: SubmitEvent) => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const duration = String(form.get('duration') ?? '').trim();
-    const sent = post(path('alerts', rule.rule, 'silence'), { duration });
-    if (!(await report(sent, `${rule.rule} is silenced.`))) return;
+  const silence = async (values: FormValues) => {
+    await post(path('alerts', rule.rule, 'silence'), values);
+    notify(`${rule.rule} is silenced.`);
     onClose();
     onDone();
   };
   return (
-    <Dialog title={`Silence ${rule.rule}?`} onClose={onClose}>
-      <form onSubmit={submit}>
-        <div class="dialog-body">
-          <p>It sends no messages in this time. Its state is still shown here.</p>
-          <label class="field">
-            <span>For</span>
-            <input name="duration" required autocomplete="off" defaultValue="2h" />
-          </label>
-        </div>
-        <footer class="dialog-foot">
-          <button type="button" onClick={onClose}>
-            Keep it as it is
-          </button>
-          <button type="submit" class="danger">
-            Silence
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`Silence ${rule.rule}?`}
+      fields={FIELDS}
+      confirm="Silence"
+      cancel="Keep it as it is"
+      isDestructive
+      onSubmit={silence}
+      onClose={onClose}
+    >
+      <p>It sends no messages in this time. Its state is still shown here.</p>
+    </FormDialog>
   );
 }

@@ -5,8 +5,8 @@ import { path, post, withQuery } from '../../api/client';
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Approval, Approvals } from '../../api/types';
-import { Dialog } from '../../components/dialog';
-import { report } from '../../components/toast';
+import { FormDialog, type FormField, type FormValues } from '../../components/form-dialog';
+import { notify } from '../../components/toast';
 
 type Decision = 'approve' | 'reject';
 
@@ -57,37 +57,31 @@ interface DecisionDialogProps extends DecisionProps {
   onClose: () => void;
 }
 
+const FIELDS: readonly FormField[] = [
+  { name: 'comment', label: 'Comment', placeholder: 'recorded with your name' },
+];
+
 function DecisionDialog({ approval, decision, onDone, onClose }: DecisionDialogProps) {
   const { done, effect, button } = TEXTS[decision];
-  const submit = async (event: SubmitEvent) => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const comment = String(form.get('comment') ?? '').trim() || undefined;
-    await report(post(path('approvals', approval.id, decision), { comment }), done);
+  const decide = async (values: FormValues) => {
+    await post(path('approvals', approval.id, decision), values);
+    notify(done);
     onClose();
     onDone();
   };
   return (
-    <Dialog title={`${button}: ${approval.title}`} onClose={onClose}>
-      <form onSubmit={submit}>
-        <div class="dialog-body">
-          {approval.description && <p>{approval.description}</p>}
-          <p class="muted">{effect}</p>
-          <label class="field">
-            <span>Comment</span>
-            <input name="comment" autocomplete="off" placeholder="recorded with your name" />
-          </label>
-        </div>
-        <footer class="dialog-foot">
-          <button type="button" onClick={onClose}>
-            Decide later
-          </button>
-          <button type="submit" class={decision === 'approve' ? 'primary' : 'danger'}>
-            {button}
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`${button}: ${approval.title}`}
+      fields={FIELDS}
+      confirm={button}
+      cancel="Decide later"
+      isDestructive={decision === 'reject'}
+      onSubmit={decide}
+      onClose={onClose}
+    >
+      {approval.description && <p>{approval.description}</p>}
+      <p class="muted">{effect}</p>
+    </FormDialog>
   );
 }
 

@@ -3,6 +3,7 @@
 import type { ConfigPlan, FileChange } from '../../api/types';
 import { Dialog } from '../../components/dialog';
 import { countOf } from '../../format/text';
+import { formatTime } from '../../format/time';
 
 const SHOWN_FIRES = 3;
 
@@ -174,7 +175,7 @@ type Fires = ConfigPlan['schedules'][number]['appear'];
 
 function describeFires(change: string, { count, first }: Fires): PlanLine[] {
   if (!count) return [];
-  const times = first.slice(0, SHOWN_FIRES).map(({ local }) => local);
+  const times = first.slice(0, SHOWN_FIRES).map(({ fires_at }) => formatTime(fires_at));
   const more = count > SHOWN_FIRES ? ', …' : '';
   return [lineOf(change, `${countOf(count, 'fire')} in 7 days: ${times.join(', ')}${more}`)];
 }

@@ -4,11 +4,12 @@ import { useResource } from '../../api/resource';
 import { can, startSession } from '../../api/session';
 import type { Token, Tokens } from '../../api/types';
 import { Badge } from '../../components/badge';
-import { ask, Dialog } from '../../components/dialog';
+import { ask } from '../../components/dialog';
+import { FormDialog, type FormField, type FormValues } from '../../components/form-dialog';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
-import { notify, report } from '../../components/toast';
+import { report } from '../../components/toast';
 import { countOf } from '../../format/text';
 import { SecretDialog } from '../webhooks/new-webhook-dialog';
 
@@ -173,54 +174,63 @@ interface NewTokenDialogProps {
   onClose: () => void;
 }
 
+const FIELDS: readonly FormField[] = [
+  { name: 'name', label: 'Name', isRequired: true },
+  {
+    name: 'scopes',
+    label: 'Scopes',
+    isRequired: true,
+    placeholder: 'jobs:ro events:ro',
+    hint: (
+      <>
+        <code>*</code>, or a noun (jobs, events, system, agents, approvals, plugin) or a plugin with{' '}
+        <code>:ro</code> or <code>:rw</code>
+      </>
+    ),
+  },
+  { name: 'expires', label: 'Expires after', placeholder: 'never, or 30d' },
+  {
+    name: 'runs',
+    label: 'Runs that it may start',
+    pattern: '[0-9]+',
+    placeholder: 'any number, or 20',
+  },
+  {
+    name: 'retries',
+    label: 'Retries that it may request',
+    pattern: '[0-9]+',
+    placeholder: 'any number, or 50',
+    hint: 'With one of these limits it is a lease: each of its runs is in the audit log.',
+  },
+];
+
+/** The request for a token; its limits make it a lease. */
+export function tokenRequest({ name, scopes, expires, runs, retries }: FormValues) {
+  const limits = Object.entries({ runs, retries }).filter(([, limit]) => limit !== undefined);
+  return {
+    name,
+    scopes: String(scopes)
+      .split(/[\s,]+/)
+      .filter(Boolean),
+    expires_in: expires,
+    budget: limits.length
+      ? Object.fromEntries(limits.map(([noun, limit]) => [noun, Number(limit)]))
+      : undefined,
+  };
+}
+
 function NewTokenDialog({ onCreated, onClose }: NewTokenDialogProps) {
-  const submit = async (event: SubmitEvent) => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const expires = String(form.get('expires') ?? '').trim();
-    try {
-      const { token } = await post<{ token: string }>('/tokens', {
-        name: String(form.get('name')),
-        scopes: String(form.get('scopes'))
-          .split(/[\s,]+/)
-          .filter(Boolean),
-        expires_in: expires || undefined,
-      });
-      onCreated(token);
-    } catch (error) {
-      notify((error as Error).message, true);
-    }
+  const create = async (values: FormValues) => {
+    const { token } = await post<{ token: string }>('/tokens', tokenRequest(values));
+    onCreated(token);
   };
   return (
-    <Dialog title="New token" onClose={onClose}>
-      <form onSubmit={submit}>
-        <div class="dialog-body">
-          <label class="field">
-            <span>Name</span>
-            <input name="name" required autocomplete="off" />
-          </label>
-          <label class="field">
-            <span>Scopes</span>
-            <input name="scopes" required autocomplete="off" placeholder="jobs:ro events:ro" />
-            <small class="muted">
-              <code>*</code>, or a noun (jobs, events, system, agents, approvals, plugin) or a
-              plugin with <code>:ro</code> or <code>:rw</code>
-            </small>
-          </label>
-          <label class="field">
-            <span>Expires after</span>
-            <input name="expires" autocomplete="off" placeholder="never, or 30d" />
-          </label>
-        </div>
-        <footer class="dialog-foot">
-          <button type="button" onClick={onClose}>
-            Close
-          </button>
-          <button type="submit" class="primary">
-            Create
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title="New token"
+      fields={FIELDS}
+      confirm="Create"
+      onSubmit={create}
+      onClose={onClose}
+    />
   );
 }

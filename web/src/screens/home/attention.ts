@@ -197,6 +197,8 @@ function nameOf({ plugin, command, pipeline, step_path }: JobPage['jobs'][number
 function endedJobs(page: JobPage | null, status: 'dead' | 'failed'): AttentionItem[] {
   const groups = new Map<string, JobPage['jobs']>();
   for (const job of page?.jobs ?? []) {
+    // Somebody wanted it to end.
+    if (job.cancelled) continue;
     const key = nameOf(job);
     groups.set(key, [...(groups.get(key) ?? []), job]);
   }

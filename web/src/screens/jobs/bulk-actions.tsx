@@ -30,18 +30,19 @@ export function BulkActions({ filter, onDone }: BulkActionsProps) {
   const offered = (Object.keys(ACTIONS) as Action[]).filter((action) =>
     ACTIONS[action].states.includes(status),
   );
-  const send = (action: Action, dryRun: boolean) =>
-    post<BulkResult>(`/jobs/${action}`, { filter: filter as Json, limit: LIMIT, dry_run: dryRun });
+  const send = (action: Action, terms: Record<string, Json>) =>
+    post<BulkResult>(`/jobs/${action}`, { filter: filter as Json, limit: LIMIT, ...terms });
   const open = async (action: Action) => {
     try {
-      setPreview({ action, result: await send(action, true) });
+      setPreview({ action, result: await send(action, { dry_run: true }) });
     } catch (error) {
       notify((error as Error).message, true);
     }
   };
-  const apply = async (action: Action) => {
+  const apply = async (action: Action, expected: number) => {
     setPreview(null);
-    await report(send(action, false), ({ count }) =>
+    // Refused if other jobs match by now than the preview has shown.
+    await report(send(action, { expected }), ({ count }) =>
       action === 'retry'
         ? `${countOf(count, 'job')} queued again.`
         : `${countOf(count, 'job')} cancelled.`,
@@ -58,7 +59,7 @@ export function BulkActions({ filter, onDone }: BulkActionsProps) {
       {preview && (
         <Preview
           {...preview}
-          onApply={() => apply(preview.action)}
+          onApply={() => apply(preview.action, preview.result.count)}
           onClose={() => setPreview(null)}
         />
       )}

@@ -5,9 +5,9 @@ import { path, post } from '../../api/client';
 import type { Resource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Pause, Pauses } from '../../api/types';
-import { Dialog } from '../../components/dialog';
+import { FormDialog, type FormField, type FormValues } from '../../components/form-dialog';
 import { Time } from '../../components/time';
-import { report } from '../../components/toast';
+import { notify, report } from '../../components/toast';
 import { capitalized } from '../../format/text';
 import { describeTarget, type PauseTarget, pauseOf } from './pauses';
 
@@ -82,43 +82,30 @@ interface PauseDialogProps {
   onClose: () => void;
 }
 
+const FIELDS: readonly FormField[] = [
+  { name: 'reason', label: 'Reason', placeholder: 'shown with every held job' },
+  { name: 'duration', label: 'Resume after', placeholder: 'by hand, or 2h' },
+];
+
 function PauseDialog({ target, onDone, onClose }: PauseDialogProps) {
   const what = describeTarget(target);
-  const submit = async (event: SubmitEvent) => {
-    event.preventDefault();
-    const form = new FormData(event.currentTarget as HTMLFormElement);
-    const value = (name: string) => String(form.get(name) ?? '').trim() || undefined;
-    const sent = post(addressOf(target, 'pause'), {
-      reason: value('reason'),
-      duration: value('duration'),
-    });
-    if (!(await report(sent, `${capitalized(what)} is paused.`))) return;
+  const pause = async (values: FormValues) => {
+    await post(addressOf(target, 'pause'), values);
+    notify(`${capitalized(what)} is paused.`);
     onClose();
     onDone();
   };
   return (
-    <Dialog title={`Pause ${what}?`} onClose={onClose}>
-      <form onSubmit={submit}>
-        <div class="dialog-body">
-          <p>Jobs stay queued until it is resumed. Jobs that run already continue.</p>
-          <label class="field">
-            <span>Reason</span>
-            <input name="reason" autocomplete="off" placeholder="shown with every held job" />
-          </label>
-          <label class="field">
-            <span>Resume after</span>
-            <input name="duration" autocomplete="off" placeholder="by hand, or 2h" />
-          </label>
-        </div>
-        <footer class="dialog-foot">
-          <button type="button" onClick={onClose}>
-            Keep it running
-          </button>
-          <button type="submit" class="danger">
-            Pause
-          </button>
-        </footer>
-      </form>
-    </Dialog>
+    <FormDialog
+      title={`Pause ${what}?`}
+      fields={FIELDS}
+      confirm="Pause"
+      cancel="Keep it running"
+      isDestructive
+      onSubmit={pause}
+      onClose={onClose}
+    >
+      <p>Jobs stay queued until it is resumed. Jobs that run already continue.</p>
+    </FormDialog>
   );
 }

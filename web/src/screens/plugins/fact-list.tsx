@@ -6,6 +6,7 @@ import { Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { Time } from '../../components/time';
 import { Link } from '../../router/link';
+import { StateActions } from './state-actions';
 
 export function FactList({ plugin }: { plugin: string }) {
   const found = useResource<Facts>(path('system', 'plugin-facts', plugin), ofTopics('jobs'));
@@ -13,7 +14,7 @@ export function FactList({ plugin }: { plugin: string }) {
     <Loaded resource={found}>
       {({ state, facts, cursor }) => (
         <>
-          <Section title="State">
+          <Section title="State" aside={<StateActions plugin={plugin} onDone={found.refetch} />}>
             <JsonView value={state} label="State" />
           </Section>
           <Section title="Facts">

@@ -20,16 +20,18 @@ interface BulkRequest {
   verb: 'Retry' | 'Discard';
   nouns: [string, string];
   effect: string;
+  /** The route refuses to touch another number than the preview has shown. */
+  isCounted?: boolean;
 }
 
 const SHOWN = 20;
 
 /** Asks the gateway what would be touched, then the operator, and sends the request. */
 export async function runBulk(request: BulkRequest, onDone: () => void): Promise<void> {
-  const { address, body, verb, nouns, effect } = request;
-  const send = (dryRun: boolean) => post<BulkPlan>(address, { ...body, dry_run: dryRun });
+  const { address, body, verb, nouns, effect, isCounted } = request;
+  const send = (terms: Record<string, Json>) => post<BulkPlan>(address, { ...body, ...terms });
   try {
-    const plan = await send(true);
+    const plan = await send({ dry_run: true });
     if (!plan.count) {
       notify(`There are no ${nouns[1]} to ${verb.toLowerCase()}.`);
       return;
@@ -42,7 +44,8 @@ export async function runBulk(request: BulkRequest, onDone: () => void): Promise
     });
     if (isSure) {
       const done = verb === 'Retry' ? 'sent again' : 'discarded';
-      await report(send(false), ({ count }) => `${countOf(count, ...nouns)} ${done}.`);
+      const terms = isCounted ? { expected: plan.count } : {};
+      await report(send(terms), ({ count }) => `${countOf(count, ...nouns)} ${done}.`);
     }
     onDone();
   } catch (error) {

@@ -176,6 +176,7 @@ function BulkButtons({ status, since, onDone }: BulkButtonsProps) {
     verb: 'Retry',
     nouns: NOUNS,
     effect: 'Each is sent again with the same id:',
+    isCounted: true,
   } as const;
   const discard = {
     address: '/gateway/deliveries/discard',

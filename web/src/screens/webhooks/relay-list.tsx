@@ -1,5 +1,6 @@
 // Events on their way to other gateways.
 
+import { useState } from 'preact/hooks';
 import { path, post, withQuery } from '../../api/client';
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
@@ -7,10 +8,11 @@ import type { Relays } from '../../api/types';
 import { Badge } from '../../components/badge';
 import { ask } from '../../components/dialog';
 import { Filters, SelectFilter } from '../../components/filters';
+import { FormDialog, type FormField, type FormValues } from '../../components/form-dialog';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
-import { report } from '../../components/toast';
+import { notify, report } from '../../components/toast';
 import { Link } from '../../router/link';
 import { queryValue } from '../../router/router';
 import { runBulk } from './bulk';
@@ -91,6 +93,7 @@ function columns(onDone: () => void): Column<Relay>[] {
 }
 
 export function RelayList() {
+  const [isSending, setSending] = useState(false);
   const list = useResource<Relays>(
     withQuery('/relays', { status: queryValue('status') }),
     ofTopics('relay'),
@@ -113,6 +116,11 @@ export function RelayList() {
             </button>
           </>
         )}
+        {can('system:rw') && (
+          <button type="button" onClick={() => setSending(true)}>
+            Send an event …
+          </button>
+        )}
         <button type="button" class="quiet" onClick={list.refetch}>
           Refresh
         </button>
@@ -133,6 +141,33 @@ export function RelayList() {
           )
         }
       </Loaded>
+      {isSending && <SendDialog onDone={list.refetch} onClose={() => setSending(false)} />}
     </>
+  );
+}
+
+const FIELDS: readonly FormField[] = [
+  { name: 'to', label: 'Gateway', isRequired: true, hint: 'its name in instances' },
+  { name: 'event', label: 'Type of the event', isRequired: true },
+  { name: 'payload', label: 'Payload', isJson: true, value: '{}' },
+  { name: 'baggage', label: 'Baggage', isJson: true, value: '{}' },
+  { name: 'dedupe_key', label: 'Dedupe key', placeholder: 'none' },
+];
+
+function SendDialog({ onDone, onClose }: { onDone: () => void; onClose: () => void }) {
+  const send = async (values: FormValues) => {
+    await post('/relays', values);
+    notify('The event is sent.');
+    onClose();
+    onDone();
+  };
+  return (
+    <FormDialog
+      title="Send an event to another gateway"
+      fields={FIELDS}
+      confirm="Send"
+      onSubmit={send}
+      onClose={onClose}
+    />
   );
 }

@@ -1,19 +1,26 @@
 // Webhooks for agents, which are stored in the ledger and work in both directions.
 
 import { useState } from 'preact/hooks';
-import { path, remove } from '../../api/client';
+import { path, post, remove } from '../../api/client';
 import { useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Webhook, Webhooks } from '../../api/types';
 import { ask } from '../../components/dialog';
+import { FormDialog, type FormField, type FormValues } from '../../components/form-dialog';
 import { Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Time } from '../../components/time';
-import { report } from '../../components/toast';
+import { notify, report } from '../../components/toast';
+import { navigate } from '../../router/router';
 import { NewWebhookDialog } from './new-webhook-dialog';
 
-function columns(onRemove: (webhook: Webhook) => void): Column<Webhook>[] {
+interface Actions {
+  send: (webhook: Webhook) => void;
+  remove: (webhook: Webhook) => void;
+}
+
+function columns({ send, remove }: Actions): Column<Webhook>[] {
   return [
     {
       id: 'event',
@@ -53,9 +60,14 @@ function columns(onRemove: (webhook: Webhook) => void): Column<Webhook>[] {
       align: 'right',
       cell: (row) =>
         can('agents:rw') && (
-          <button type="button" class="danger-quiet" onClick={() => onRemove(row)}>
-            Remove …
-          </button>
+          <span class="row-actions">
+            <button type="button" onClick={() => send(row)}>
+              Send …
+            </button>
+            <button type="button" class="danger-quiet" onClick={() => remove(row)}>
+              Remove …
+            </button>
+          </span>
         ),
     },
   ];
@@ -63,8 +75,9 @@ function columns(onRemove: (webhook: Webhook) => void): Column<Webhook>[] {
 
 export function WebhookList() {
   const [isCreating, setCreating] = useState(false);
+  const [sending, setSending] = useState<Webhook | null>(null);
   const list = useResource<Webhooks>('/gateway/webhook-configs');
-  const onRemove = async ({ id, source_identifier, event_type }: Webhook) => {
+  const removeOne = async ({ id, source_identifier, event_type }: Webhook) => {
     const isSure = await ask({
       title: `Remove ${source_identifier} ${event_type}?`,
       text: 'Its events are refused from now on. This cannot be undone.',
@@ -87,7 +100,7 @@ export function WebhookList() {
           webhooks.length ? (
             <Table
               rows={webhooks}
-              columns={columns(onRemove)}
+              columns={columns({ send: setSending, remove: removeOne })}
               keyOf={({ id }) => id}
               label="Webhooks for agents"
             />
@@ -98,7 +111,33 @@ export function WebhookList() {
           )
         }
       </Loaded>
+      {sending && <SendDialog webhook={sending} onClose={() => setSending(null)} />}
       {isCreating && <NewWebhookDialog onDone={list.refetch} onClose={() => setCreating(false)} />}
     </Section>
+  );
+}
+
+const PAYLOAD: readonly FormField[] = [
+  { name: 'payload', label: 'Payload', isJson: true, value: '{}' },
+];
+
+function SendDialog({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
+  const { id, source_identifier: source, event_type: type } = webhook;
+  const send = async (values: FormValues) => {
+    await post('/gateway/deliveries', { webhook_id: id, ...values });
+    notify('The event is sent.');
+    onClose();
+    navigate('/webhooks?tab=deliveries');
+  };
+  return (
+    <FormDialog
+      title={`Send ${source} ${type}`}
+      fields={PAYLOAD}
+      confirm="Send"
+      onSubmit={send}
+      onClose={onClose}
+    >
+      <p class="muted">It is signed, and sent again until the receiver accepts it.</p>
+    </FormDialog>
   );
 }

@@ -62,6 +62,8 @@ class JobSummaryModel(ResponseModel):
     next_retry_at: Timestamp | None
     """The job waits until this time."""
     last_error: str | None
+    cancelled: bool
+    """It is dead because an operator has ended it, or a newer job or run."""
     parent_job_id: str | None
     """The job whose event created this one."""
     source_event_id: str | None
