@@ -183,7 +183,7 @@ class PipelineScheduleSettings(Section):
     catch_up: Annotated[Literal["skip", "run_once", "run_all"], Word] = Field(
         default="skip", description="What to do about runs missed while the gateway was stopped."
     )
-    if_running: Annotated[Literal["skip", "queue", "cancel"], Word] = Field(
+    if_running: Annotated[Literal["queue", "skip", "cancel"], Word] = Field(
         default="skip", description="What to do if the previous run is still active."
     )
 
