@@ -37,7 +37,7 @@ PLACES = (
     ("enqueue", "store/jobs/enqueue.py", "enqueue_job"),
     ("after the commit", "engine/dispatch/work_signal.py", "notify"),
     ("after the commit", "engine/notices/bus.py", ""),
-    ("after the commit", "engine/gateway.py", "_committed"),
+    ("after the commit", "engine/effects.py", ""),
     ("log", "log.py", ""),
     ("judge", "core/jobs/judge.py", ""),
     ("prepare", "core/jobs/prepare.py", ""),

@@ -13,6 +13,13 @@ from enum import Enum, auto
 from functools import partial
 from types import FrameType
 
+from ductile.clock import Clock
+from ductile.errors import DuctileError
+from ductile.log import Logger
+from ductile.store.access import audit
+from ductile.store.access.audit import AuditEntry
+from ductile.store.engines.api import Ledger
+
 
 class ControlRequest(Enum):
     """What a signal or an operator can request of a running gateway."""
@@ -80,3 +87,12 @@ def ignore_interrupts() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def record_reload(ledger: Ledger, clock: Clock, log: Logger) -> None:
+    """Write the audit entry of a reload that a signal has requested; its sender is unknown."""
+    entry, now = AuditEntry("signal", "this machine", "config.reload"), clock.now()
+    try:
+        ledger.write(lambda tx: audit.append(tx, entry, now))
+    except DuctileError as error:
+        log.error("reloaded, but the audit entry is missing", problem=error.message)

@@ -12,13 +12,13 @@ from ductile.clock import Clock, Entropy
 from ductile.config import Loaded
 from ductile.core.jobs.commands import INIT
 from ductile.engine.alerts.alert_loop import AlertLoop
-from ductile.engine.alerts.dead_man import DeadManPinger
-from ductile.engine.control import ControlRequest
+from ductile.engine.control import ControlRequest, record_reload
 from ductile.engine.dispatch.dispatcher import Dispatcher
 from ductile.engine.dispatch.started_log import StartedLog, read_unstarted
 from ductile.engine.effects import EffectHandler
 from ductile.engine.instance_lock import InstanceLock
 from ductile.engine.loop import Loop, Tick
+from ductile.engine.loop_table import local_ticks
 from ductile.engine.notices.tailer import NoticeTailer
 from ductile.engine.observability import job_logging
 from ductile.engine.observability.health import HealthMonitor
@@ -33,18 +33,11 @@ from ductile.engine.recovery.boot_record import begin_boot, end_boot
 from ductile.engine.recovery.lease import NodeLease
 from ductile.engine.recovery.node_heartbeat import NodeHeartbeat
 from ductile.engine.recovery.node_record import prove_shared_workspaces, refuse_taken_name
-from ductile.engine.recovery.node_requests import NodeRequestHandler
-from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.recovery.recover_jobs import recover_at_start
 from ductile.engine.recovery.schema_check import SchemaCheck
 from ductile.engine.recovery.takeover import TakeoverMonitor
-from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.flow_timer import FlowTimer
-from ductile.engine.scheduling.retention import RetentionCleaner
-from ductile.engine.scheduling.retries import RetryPromoter
-from ductile.engine.scheduling.run_turns import RunTurns
 from ductile.engine.scheduling.scheduler import Scheduler
-from ductile.engine.scheduling.waits import WaitTimer
 from ductile.engine.services import Services
 from ductile.errors import ConfigError, DuctileError, LedgerBroken
 from ductile.failpoint import failpoint
@@ -57,8 +50,6 @@ from ductile.runner.process_scan import kill_marked_processes
 from ductile.runner.sandbox.temporary import remove_leftovers
 from ductile.runner.warm.slots import WarmSlots
 from ductile.store import nodes, notices
-from ductile.store.access import audit
-from ductile.store.access.audit import AuditEntry
 from ductile.store.engines.api import NodeNews
 from ductile.store.engines.open import name_application, open_ledger
 
@@ -158,7 +149,7 @@ class Gateway(Services):
                 self.ledger, state.workspaces, self.boot
             )
         self.ledger.claim_boot(self.boot)
-        self._last_time = self.ledger.read(notices.newest_time)
+        self.last_time = self.ledger.read(notices.newest_time)
         begin_boot(self.ledger, self.boot, self.clock.now())
         self.config = self._config_manager()
         self.scheduler = self.config.scheduler = Scheduler(
@@ -174,10 +165,10 @@ class Gateway(Services):
         if self.compiled.tracing is not None:
             from ductile.engine.observability.tracing import SpanExporter
 
-            self.tracer = SpanExporter(self.compiled.tracing, self.node, self.ledger, self._send)
+            self.tracer = SpanExporter(self.compiled.tracing, self.node, self.ledger, self.send)
 
     def _build_outbox_workers(self) -> None:
-        self._send = send = HttpClient(self.clock)
+        self.send = HttpClient(self.clock)
         policies: tuple[OutboxPolicy[Any], ...] = (RelayPolicy(), WebhookPolicy(self.entropy))
         for policy in policies:
             self.outbox_workers[policy.name] = OutboxWorker(
@@ -185,7 +176,7 @@ class Gateway(Services):
                 self.ledger,
                 lambda: self.compiled,
                 self.boot,
-                send=send,
+                send=self.send,
                 clock=self.clock,
                 on_broken=self.broken,
             )
@@ -210,7 +201,10 @@ class Gateway(Services):
     def start(self) -> None:
         """Start the loops and the workers."""
         self.agents.heartbeats.start()
-        for name, tick in self._ticks().items():
+        ticks = local_ticks(self)
+        if not self.is_only_writer:
+            ticks |= self._cluster_ticks()
+        for name, tick in ticks.items():
             self.loops.start(name, tick, self.broken)
         self.dispatcher = Dispatcher(self, self.pool.provide(self.workers))
         self._dispatching = threading.Thread(
@@ -218,52 +212,7 @@ class Gateway(Services):
         )
         self._dispatching.start()
 
-    def _ticks(self) -> dict[str, Tick]:
-        orphans = OrphanSweeper(
-            self.ledger, self.boot, self.owned_jobs, lambda: self.compiled, self.entropy
-        )
-        assert self.health is not None
-        assert self.alerts is not None
-        assert self.flow_timer is not None
-        turns = RunTurns(self.ledger, self.boot, lambda: self.compiled, self.entropy)
-        ticks: dict[str, Tick] = {
-            "clock": ClockMonitor(
-                self.ledger, self.clock, self.boot, self._wake_timers, self._last_time
-            ).tick,
-            "retries": RetryPromoter(self.ledger, self.work_signal, turns).tick,
-            "flow": self.flow_timer.tick,
-            "runs": turns.tick,
-            "waits": WaitTimer(self.ledger, self.boot, lambda: self.compiled, self.entropy).tick,
-            "config": self.config.tick,
-            "requests": self._node_requests().tick,
-            "scheduler": self.scheduler.tick,
-            "retention": RetentionCleaner(self.ledger, lambda: self.compiled, self.clock).tick,
-            "orphans": orphans.tick,
-            "heartbeats": self.agents.heartbeats.tick,
-            "reminders": self.agents.reminders.tick,
-            "health": self.health.tick,
-            "alerts": self.alerts.tick,
-            "dead-man": DeadManPinger(self, self._send).tick,
-            "lock": self._keep_lock,
-            **({"tracing": self.tracer.tick} if self.tracer is not None else {}),
-            **{name: worker.tick for name, worker in self.outbox_workers.items()},
-        }
-        if not self.is_only_writer:
-            ticks |= self._cluster_ticks()
-        return ticks
-
-    def _node_requests(self) -> NodeRequestHandler:
-        return NodeRequestHandler(
-            self.ledger,
-            self.boot,
-            self.clock,
-            self.owned_jobs,
-            self.cancel_running,
-            self.reload,
-            self._wake_waits,
-        )
-
-    def _wake_waits(self) -> None:
+    def wake_waits(self) -> None:
         """Other nodes have decided or begun waits; the events of those are to be learned."""
         self.loops.wake("waits")
         self.loops.wake("config")
@@ -321,11 +270,11 @@ class Gateway(Services):
         """See `NodeLease.term`; one that never ends where no other node uses the ledger."""
         return 0 if self.lease is None else self.lease.term
 
-    def _wake_timers(self) -> None:
+    def wake_timers(self) -> None:
         for name in (*self.outbox_workers, "waits"):
             self.loops.wake(name)
 
-    def _keep_lock(self, _now: datetime) -> float:
+    def keep_lock(self, _now: datetime) -> float:
         """Stop if the lock file was replaced by one that another process has locked."""
         if not self._lock.keep():
             # Before the stop with its grace: the other gateway may be about to start the same jobs.
@@ -364,15 +313,7 @@ class Gateway(Services):
             except DuctileError as error:
                 self._log.error("reload refused", problem=error.message)
             else:
-                self._record_reload()
-
-    def _record_reload(self) -> None:
-        """Write the audit entry of a reload that a signal has requested; its sender is unknown."""
-        entry, now = AuditEntry("signal", "this machine", "config.reload"), self.clock.now()
-        try:
-            self.ledger.write(lambda tx: audit.append(tx, entry, now))
-        except DuctileError as error:
-            self._log.error("reloaded, but the audit entry is missing", problem=error.message)
+                record_reload(self.ledger, self.clock, self._log)
 
     def settled(self, settlement: Settlement, trace_id: str | None) -> None:
         """Called after an attempt's settlement is durable."""
