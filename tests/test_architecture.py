@@ -261,6 +261,11 @@ def test_a_folder_has_at_most_sixteen_modules() -> None:
     assert {shown(folder): count for folder, count in counts.items() if count > 16} == {}
 
 
+def test_a_module_has_at_most_400_lines() -> None:
+    lengths = {shown(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
 def test_a_function_has_at_most_fifty_lines() -> None:
     """Its complexity is limited by ruff (C901 in pyproject.toml)."""
     long = [
