@@ -5,53 +5,25 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
 from ductile.core.agents import decision_log
+from ductile.http.models import responses
 from ductile.http.models.fields import RequestModel
-from ductile.http.models.responses import (
-    access,
-    agents,
-    alerts,
-    analytics,
-    comparisons,
-    configuration,
-    documents,
-    events,
-    fields,
-    jobs,
-    nodes,
-    pauses,
-    pipelines,
-    plugins,
-    schedules,
-    system,
-)
+from ductile.http.models.responses.fields import ResponseModel
 
 Schema = dict[str, Any]
 REF = "#/components/schemas/"
 SUFFIX = "Model"
 MODE: JsonSchemaMode = "validation"
-MODULES = (
-    access,
-    agents,
-    alerts,
-    analytics,
-    comparisons,
-    configuration,
-    documents,
-    events,
-    fields,
-    jobs,
-    nodes,
-    pauses,
-    pipelines,
-    plugins,
-    schedules,
-    system,
+MODULES = tuple(
+    import_module(f"{responses.__name__}.{found.name}")
+    for found in iter_modules(responses.__path__)
 )
 
 
@@ -62,7 +34,7 @@ def response_models() -> dict[str, type[BaseModel]]:
     for module in MODULES:
         for value in vars(module).values():
             is_own = inspect.isclass(value) and value.__module__ == module.__name__
-            if is_own and value is not fields.ResponseModel and value.__name__.endswith(SUFFIX):
+            if is_own and value is not ResponseModel and value.__name__.endswith(SUFFIX):
                 found[component_name(value)] = value
     return found
 

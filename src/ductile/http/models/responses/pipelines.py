@@ -20,8 +20,8 @@ class NewestRunModel(ResponseModel):
     ended_at: Timestamp | None
 
 
-class PipelineSummaryModel(ResponseModel):
-    """A pipeline."""
+class PipelineFields(ResponseModel):
+    """What every response about a pipeline contains."""
 
     name: str
     on: str | None
@@ -36,6 +36,11 @@ class PipelineSummaryModel(ResponseModel):
     workspace: Any
     max_depth: int | None
     paused: PauseModel | None
+
+
+class PipelineSummaryModel(PipelineFields):
+    """A pipeline."""
+
     steps: int
     """The number of steps."""
     last_run: NewestRunModel | None = OMITTED
@@ -67,22 +72,9 @@ class StepModel(ResponseModel):
     """File and line of the configuration."""
 
 
-class PipelineModel(ResponseModel):
+class PipelineModel(PipelineFields):
     """A pipeline with its compiled steps and two diagrams of them."""
 
-    name: str
-    on: str | None
-    """The event type that starts it."""
-    on_hook: str | None
-    from_plugin: str | None
-    from_pipeline: str | None
-    """The pipeline whose `on_failure`, `on_success` or `always` it is."""
-    if_: str | None = Field(alias="if")
-    execution_mode: str
-    timeout: float | None
-    workspace: Any
-    max_depth: int | None
-    paused: PauseModel | None
     steps: list[StepModel]
     mermaid: str
     drawing: str
