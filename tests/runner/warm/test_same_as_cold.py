@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -136,6 +137,16 @@ def test_a_job_cannot_reach_what_its_slot_knows(zygotes: Zygotes) -> None:
         "print(reached, depth)\n"
     )
     assert zygotes.slot(path).run(zygotes.launch(path)).stdout == b"[] 5\n"
+
+
+def test_a_job_is_killed_for_memory_before_the_gateway_from_its_first_line(
+    zygotes: Zygotes,
+) -> None:
+    read = "int(open('/proc/self/oom_score_adj').read())"
+    path = zygotes.script(f"import time; first = {read}; time.sleep(0.1); print(first, {read})")
+    raised = min(int(Path("/proc/self/oom_score_adj").read_text()) + 500, 1000)
+    outcome = zygotes.slot(path).run(zygotes.launch(path))
+    assert outcome.stdout.split() == [str(raised).encode()] * 2
 
 
 def test_a_timeout_ends_a_warm_job_and_all_below_it(zygotes: Zygotes) -> None:

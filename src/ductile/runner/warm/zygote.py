@@ -122,6 +122,8 @@ def main(
     control, started_log, _ = descriptors
     env = initial_environment()
     os.environb.pop(_TRACEPARENT, None)
+    # Inherited by jobs. The score is computed once: a slot would raise the raised one again.
+    isolation.set_oom_score(os.getpid(), isolation.plugin_oom_score())
     supervisor.prepare_process(*descriptors)
     connection = socket.socket(fileno=control)
     connection.send(IMPORTING)
