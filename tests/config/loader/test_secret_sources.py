@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,6 +79,52 @@ def test_command_leaves_nothing_behind(config_dir: ConfigDir, tmp_path: Path) ->
             assert poller.poll(WAIT_LIMIT)
     finally:
         os.close(end)
+
+
+HANGS = "sh -c 'exec 3> held; echo x >&3; setsid sleep 600 & exec sleep 600'"
+"""Opens a pipe that stays open while it, or what it has started in another session, runs."""
+
+
+def wait_for_the_end(pipe: int) -> None:
+    """Wait until no process has the other end open."""
+    with select.epoll() as poller:
+        poller.register(pipe, 0)
+        assert poller.poll(WAIT_LIMIT) == [(pipe, select.EPOLLHUP)]
+
+
+@pytest.fixture
+def held(config_dir: ConfigDir) -> Iterator[int]:
+    os.mkfifo(config_dir.path / "held")
+    end = os.open(config_dir.path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    yield end
+    os.close(end)
+
+
+def test_command_that_hangs_ends_with_all_that_it_has_started(
+    config_dir: ConfigDir, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_sources, "COMMAND_TIMEOUT", 1.0)
+    text = f'plugins: {{p: {{config: {{key: "${{command:{HANGS}}}"}}}}}}\n'
+    assert "longer than" in only(config_dir.load_errors(text, PATH=os.defpath)).message
+    assert os.read(held, 8) == b"x\n"
+    wait_for_the_end(held)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_command_ends_with_its_caller(config_dir: ConfigDir, held: int, number: int) -> None:
+    config_dir.write(f'plugins: {{p: {{config: {{key: "${{command:{HANGS}}}"}}}}}}\n')
+    program = (
+        "import os, sys; from pathlib import Path; from ductile.config import load; "
+        "load(Path(sys.argv[1]), environ=os.environ)"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", program, str(config_dir.path)])
+    with select.epoll() as poller:
+        poller.register(held, select.EPOLLIN)
+        assert poller.poll(WAIT_LIMIT)
+    caller.send_signal(number)
+    assert caller.wait(WAIT_LIMIT) == -number
+    assert os.read(held, 8) == b"x\n"
+    wait_for_the_end(held)
 
 
 def test_secret_is_text_whatever_it_looks_like(config_dir: ConfigDir) -> None:

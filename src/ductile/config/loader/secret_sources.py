@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import selectors
 import shlex
 import signal
+import socket
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import ductile
 from ductile._fast_dataclass import dataclass
 from ductile.config.loader.files import absolute
 
@@ -24,6 +26,8 @@ COMMAND_TIMEOUT = 10.0
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """Where systemd puts what the unit's `LoadCredential=` names."""
 _CREDENTIAL_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,255}\Z")
+_PROGRAM = str(Path(ductile.__file__).parent / "runner" / "lifeline" / "program.py")
+"""Runs the command, and ends it with us."""
 _MAX_REASON = 200
 _POLL_INTERVAL = 0.005
 
@@ -83,26 +87,30 @@ class SecretSources:
             return UnavailableSecret(f"the command line cannot be split: {error}")
         if not command:
             return UnavailableSecret("the command is empty")
-        try:
-            # A group of its own: everything that the command starts ends with it.
-            process = subprocess.Popen(
-                command,
-                cwd=self._root,
-                env=dict(self._environ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            return UnavailableSecret(f"cannot start {command[0]}: {_reason_of(error)}")
-        with process:
-            return _finish(process)
+        ours, theirs = socket.socketpair()
+        with ours:
+            try:
+                with theirs:
+                    process = subprocess.Popen(
+                        [sys.executable, "-I", "-S", _PROGRAM, *command],
+                        cwd=self._root,
+                        env=dict(self._environ),
+                        stdin=theirs,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        start_new_session=True,
+                    )
+            except (OSError, ValueError) as error:
+                return UnavailableSecret(f"cannot start {command[0]}: {_reason_of(error)}")
+            with process:
+                output = _finish(process, ours)
+            if code := ours.recv(16, socket.MSG_DONTWAIT):
+                return UnavailableSecret(f"cannot start {command[0]}: {os.strerror(int(code))}")
+            return output
 
 
-def _finish(process: subprocess.Popen[bytes]) -> bytes | UnavailableSecret:
-    """The output of a command that succeeds within the limits; it has ended afterwards, with what
-    it has left in its group."""
+def _finish(process: subprocess.Popen[bytes], lifeline: socket.socket) -> bytes | UnavailableSecret:
+    """The output of a command that succeeds within the limits; it has ended afterwards."""
     assert process.stdout is not None
     assert process.stderr is not None
     output = {process.stdout: bytearray(), process.stderr: bytearray()}
@@ -125,7 +133,8 @@ def _finish(process: subprocess.Popen[bytes]) -> bytes | UnavailableSecret:
         status = _wait(process, deadline)
     finally:
         if status is None:
-            _kill_group(process.pid)
+            # Ends the command and all that it has started.
+            lifeline.shutdown(socket.SHUT_WR)
     if status is None:
         return UnavailableSecret(f"it took longer than {COMMAND_TIMEOUT:.0f} s")
     if status:
@@ -143,18 +152,10 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
             # `Popen` would report success if another thread has killed and reaped the process.
             return -signal.SIGKILL
         if ended is not None:
-            # Before it is reaped: afterwards its number may be reused.
-            _kill_group(process.pid)
             return process.wait()
         if time.monotonic() > deadline:
             return None
         time.sleep(_POLL_INTERVAL)
-
-
-def _kill_group(leader: int) -> None:
-    # Another thread may have killed and reaped it; programs of other users are spared.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
 
 
 def _last_words(errors: bytes) -> str:

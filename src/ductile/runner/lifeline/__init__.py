@@ -1,0 +1,1 @@
+"""Commands that end with their caller."""
