@@ -147,7 +147,7 @@ def test_a_pending_signal_of_an_earlier_process_is_not_an_end(monkeypatch):
     )
     process = plugin_process.PluginProcess(request, {}, None, plugin_process.Spawner())
     signals = iter([object(), None])
-    monkeypatch.setattr(plugin_process.signal, "sigtimedwait", lambda *_: next(signals))
+    monkeypatch.setattr(plugin_process._signal, "sigtimedwait", lambda *_: next(signals))
     try:
         assert not process.ends_within(10.0)
     finally:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import _socket
 import select
-import socket
-from collections import deque
 
 from ductile.runner import protocol
 
@@ -21,10 +20,10 @@ class SlotChannel:
 
     __slots__ = ("_buffered", "_poller", "_reader", "lifeline", "sock")
 
-    def __init__(self, sock: socket.socket, lifeline: int) -> None:
+    def __init__(self, sock: _socket.socket, lifeline: int) -> None:
         self.sock = sock
         self.lifeline = lifeline
-        self._buffered: deque[protocol.Buffer] = deque()
+        self._buffered: list[protocol.Buffer] = []
         """RUN frames that wait until the present run has ended."""
         self._reader = protocol.FrameReader(sock)
         self._poller = select.poll()
@@ -38,7 +37,7 @@ class SlotChannel:
     def receive_next(self) -> None:
         """Wait for data. As a rule it is there: the gateway sends the next launch ahead."""
         try:
-            self.receive(socket.MSG_DONTWAIT)
+            self.receive(_socket.MSG_DONTWAIT)
         except BlockingIOError:
             self.wait()
 
@@ -78,4 +77,4 @@ class SlotChannel:
 
     def take(self) -> protocol.Buffer | None:
         """The next frame, if there is one."""
-        return self._buffered.popleft() if self._buffered else self._reader.take()
+        return self._buffered.pop(0) if self._buffered else self._reader.take()

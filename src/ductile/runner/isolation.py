@@ -8,10 +8,11 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import ctypes
 import os
-import signal
 import sys
-from collections.abc import Callable
-from functools import cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PR_SET_DUMPABLE = 4
 _OOM_STEP = 500
@@ -26,34 +27,37 @@ def forbid_inspection() -> None:
 
     A fork inherits this; a program that is executed does not.
     """
-    _set_dumpable(0)
+    prctl(_PR_SET_DUMPABLE, 0)
 
 
 def allow_inspection() -> None:
     """Undo `forbid_inspection`, in a fork that becomes a plugin's process without an exec."""
-    _set_dumpable(1)
+    prctl(_PR_SET_DUMPABLE, 1)
 
 
-@cache
-def _prctl() -> Callable[..., int]:
-    """Looked up once: a fork that calls it later has it already."""
-    function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
-    return function
+# Looked up once: a fork that calls it later has it already.
+_libc_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def _set_dumpable(value: int) -> None:
-    if _prctl()(_PR_SET_DUMPABLE, value, 0, 0, 0):
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process; OSError if that fails."""
+    if _libc_prctl(option, value, 0, 0, 0):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
 
-@cache
+_oom_score = b""
+
+
 def plugin_oom_score() -> bytes:
     """The value of `oom_score_adj` for plugins: above our own, so that the kernel kills them first
     where memory is short."""
-    with open("/proc/self/oom_score_adj", "rb", buffering=0) as file:
-        own = int(file.read())
-    return b"%d" % min(own + _OOM_STEP, _OOM_MAX)
+    global _oom_score
+    if not _oom_score:
+        with open("/proc/self/oom_score_adj", "rb", buffering=0) as file:
+            own = int(file.read())
+        _oom_score = b"%d" % min(own + _OOM_STEP, _OOM_MAX)
+    return _oom_score
 
 
 def set_oom_score(pid: int, score: bytes) -> None:
@@ -75,10 +79,8 @@ def set_oom_score(pid: int, score: bytes) -> None:
 
 def handled_signals() -> tuple[int, ...]:
     """The signals that this process does not handle by default."""
-    catchable = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-    return tuple(
-        int(number) for number in catchable if signal.getsignal(number) is not signal.SIG_DFL
-    )
+    catchable = _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}
+    return tuple(number for number in catchable if _signal.getsignal(number) is not _signal.SIG_DFL)
 
 
 def prepare_child(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import errno
 import os
 import select
-import signal
 import time
 
 from ductile.runner import isolation, protocol, reaper
@@ -16,12 +16,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ductile.runner.sandbox.restrict import Confinement
 
-# Python ignores SIGPIPE, and ignored signals stay ignored through exec. All signals are named by
-# number: the C library makes a system call for each that is not.
-_RESTORED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
+# Python ignores SIGPIPE, and ignored signals stay ignored through exec. All signals are named: the
+# C library makes a system call for each that is not.
+_RESTORED = tuple(_signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP})
 _CHUNK = 64 * 1024
 _DRAIN_READS = 64
-SIGCHLD_ONLY = frozenset({signal.SIGCHLD})
+SIGCHLD_ONLY = frozenset({_signal.SIGCHLD})
 
 
 class OutputPipe:
@@ -158,7 +158,7 @@ class PluginProcess:
     def ends_within(self, seconds: float) -> bool:
         """Wait for the end of the process, by its signal; false when the time is up first."""
         until = time.monotonic() + seconds
-        while signal.sigtimedwait(SIGCHLD_ONLY, seconds) is not None:
+        while _signal.sigtimedwait(SIGCHLD_ONLY, seconds) is not None:
             # One signal may stand for several processes, be about another, or be left from one that
             # had the same number before.
             if reaper.has_ended(self.pid):
@@ -193,8 +193,8 @@ class PluginProcess:
             pass
 
     def kill(self) -> None:
-        reaper.signal_group(self.pid, signal.SIGKILL)
-        reaper.send_signal(self.pid, signal.SIGKILL)
+        reaper.signal_group(self.pid, _signal.SIGKILL)
+        reaper.send_signal(self.pid, _signal.SIGKILL)
 
     def raise_oom_score(self) -> None:
         """Have the kernel kill it before us where memory is short.
@@ -209,7 +209,7 @@ class PluginProcess:
 
         The group is killed before the leader is reaped: afterwards its number may be reused.
         """
-        reaper.signal_group(self.pid, signal.SIGKILL)
+        reaper.signal_group(self.pid, _signal.SIGKILL)
         status = os.waitpid(self.pid, 0)[1]
         reaper.kill_children()
         return os.waitstatus_to_exitcode(status)

@@ -6,11 +6,14 @@ bytes that system calls take.
 
 from __future__ import annotations
 
+import _socket
 import os
-import socket
 import sys
-from collections.abc import Mapping, Sequence
 from struct import Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 RUN, CANCEL, RECALL = 1, 2, 3
 """What a frame to a slot asks for."""
@@ -163,7 +166,7 @@ def cancel_grace(frame: Buffer) -> float:
 
 
 def send_answer(
-    sock: socket.socket,
+    sock: _socket.socket,
     seq: int,
     ending: int,
     exit_code: int | None,
@@ -186,14 +189,14 @@ def send_answer(
             sock.sendall(part)
 
 
-def send_output(sock: socket.socket, seq: int, stderr: Buffer) -> bool:
+def send_output(sock: _socket.socket, seq: int, stderr: Buffer) -> bool:
     """Send output of a running launch, without blocking; whether it was sent.
 
     The socket takes a frame of this size whole or not at all.
     """
     head = _ANSWER.pack(_ANSWER.size + len(stderr), seq, OUTPUT, 0, 0, 0, 0.0, 0, len(stderr))
     try:
-        sock.send(head + stderr, socket.MSG_DONTWAIT)
+        sock.send(head + stderr, _socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
     return True
@@ -221,7 +224,7 @@ class FrameReader:
 
     __slots__ = ("_data", "_sock", "_wanted")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: _socket.socket) -> None:
         self._sock = sock
         self._data: bytes | bytearray = b""
         self._wanted = _LENGTH.size

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
 import time
-from collections.abc import Callable
+
+from ductile.runner import isolation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS_WITHOUT_STOPPING = 2
@@ -19,10 +23,7 @@ _LISTS_CHILDREN = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/childr
 
 def become_subreaper() -> None:
     """Have orphans below this process become its children. A fork does not inherit this."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    isolation.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children(pid: int) -> list[int]:
@@ -154,10 +155,10 @@ def kill_with_group(pid: int) -> None:
     """
     try:
         if os.getsid(pid) != os.getsid(0):
-            signal_group(os.getpgid(pid), signal.SIGKILL)
+            signal_group(os.getpgid(pid), _signal.SIGKILL)
     except ProcessLookupError:
         pass
-    send_signal(pid, signal.SIGKILL)
+    send_signal(pid, _signal.SIGKILL)
 
 
 def _stop_descendants(spare: Callable[[int], bool] | None) -> set[int]:
@@ -171,7 +172,7 @@ def _stop_descendants(spare: Callable[[int], bool] | None) -> set[int]:
         if not found:
             break
         for pid in found:
-            send_signal(pid, signal.SIGSTOP)
+            send_signal(pid, _signal.SIGSTOP)
         stopped |= found
     return stopped
 

@@ -7,11 +7,10 @@ is left below it when a job's leader has ended belongs to that job. It answers w
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import errno
 import os
 import select
-import signal
-import socket
 import time
 
 from ductile.runner import isolation, protocol, reaper
@@ -21,6 +20,8 @@ from ductile.runner.started_flags import StartedFlags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket
+
     from ductile.runner.sandbox.restrict import Confinement
 
 LINGER = 5.0
@@ -103,7 +104,7 @@ class JobTimer:
         self.ending = ending
         self.term_at = self.linger_at = _NEVER
         if grace > 0:
-            self._process.signal(signal.SIGTERM)
+            self._process.signal(_signal.SIGTERM)
             self.kill_at = now + grace
         else:
             self._process.kill()
@@ -114,7 +115,7 @@ class LiveOutput:
 
     __slots__ = ("_due", "_sent", "_seq", "_sock", "_stderr")
 
-    def __init__(self, sock: socket.socket, seq: int, stderr: OutputPipe, started: float) -> None:
+    def __init__(self, sock: socket, seq: int, stderr: OutputPipe, started: float) -> None:
         self._sock, self._seq, self._stderr = sock, seq, stderr
         self._sent = 0
         self._due = started + _LIVE_AFTER
@@ -144,7 +145,7 @@ StartedJob = tuple[isolation.Streams, "Confinement | None"]
 
 
 def serve(
-    sock: socket.socket, lifeline: int, started_flags: StartedFlags | None, spawner: Spawner
+    sock: socket, lifeline: int, started_flags: StartedFlags | None, spawner: Spawner
 ) -> StartedJob | None:
     """Run what the gateway sends, until the gateway or the runner has ended; then None.
 
@@ -153,7 +154,7 @@ def serve(
     """
     reaper.become_subreaper()
     # `PluginProcess.ends_within` waits for it. Plugins are spawned with an empty mask.
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGCHLD_ONLY)
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, SIGCHLD_ONLY)
     channel = SlotChannel(sock, lifeline)
     encoded_env = b""
     env: dict[bytes, bytes] = {}

@@ -7,12 +7,12 @@ slots have a second to end by themselves.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import _socket
 import errno
 import gc
 import os
 import select
-import signal
-import socket
 import sys
 import time
 from struct import Struct
@@ -26,6 +26,7 @@ SLOT_REQUEST = Struct("<I")
 SLOT_REPLY = Struct("<IiI")
 """The number, the pid of its new process, and 0 or the errno that says why there is none."""
 
+_DESCRIPTOR = Struct("@i")
 _END_PATIENCE = 1.0
 _KILL_PATIENCE = 1.0
 
@@ -33,13 +34,13 @@ _KILL_PATIENCE = 1.0
 class SlotStarted(BaseException):
     """Raised in a process that was forked for a slot: it leaves the runner's code."""
 
-    def __init__(self, sock: socket.socket, lifeline: int) -> None:
+    def __init__(self, sock: _socket.socket, lifeline: int) -> None:
         super().__init__()
         self.sock, self.lifeline = sock, lifeline
 
 
 class Supervisor:
-    def __init__(self, control: socket.socket, *, slots_outlive: bool = False) -> None:
+    def __init__(self, control: _socket.socket, *, slots_outlive: bool = False) -> None:
         """With `slots_outlive`, slots run their jobs to the end if this process dies."""
         self._control = control
         self._slots_outlive = slots_outlive
@@ -88,7 +89,7 @@ class Supervisor:
 
     def _replace(self, number: int) -> None:
         if number in self._slots:
-            reaper.send_signal(self._slots[number][0], signal.SIGKILL)
+            reaper.send_signal(self._slots[number][0], _signal.SIGKILL)
             self._wait_for([self._slots[number][1]], _KILL_PATIENCE)
             self._forget(number)
             self._kill_orphans()
@@ -99,27 +100,29 @@ class Supervisor:
             self._is_clean = False
             self._control.send(SLOT_REPLY.pack(number, 0, error.errno or errno.EAGAIN))
             return
-        with sock:
-            socket.send_fds(self._control, [SLOT_REPLY.pack(number, pid, 0)], [sock.fileno()])
+        passed = _socket.SOL_SOCKET, _socket.SCM_RIGHTS, _DESCRIPTOR.pack(sock.fileno())
+        self._control.sendmsg([SLOT_REPLY.pack(number, pid, 0)], [passed])
+        sock.close()
 
-    def _fork_slot(self, number: int) -> tuple[int, socket.socket]:
+    def _fork_slot(self, number: int) -> tuple[int, _socket.socket]:
         """The pid of a new slot, and the gateway's end of its socket."""
-        ours, theirs = socket.socketpair()
-        with ours:
-            try:
-                pid = os.fork()
-                if pid == 0:
-                    theirs.close()
-                    self._become_slot(ours)
-                pidfd = os.pidfd_open(pid)
-            except OSError:
+        ours, theirs = _socket.socketpair()
+        try:
+            pid = os.fork()
+            if pid == 0:
                 theirs.close()
-                raise
+                self._become_slot(ours)
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            theirs.close()
+            raise
+        finally:
+            ours.close()
         self._slots[number] = pid, pidfd
         self._poller.register(pidfd, select.POLLIN)
         return pid, theirs
 
-    def _become_slot(self, sock: socket.socket) -> None:
+    def _become_slot(self, sock: _socket.socket) -> None:
         """In the process of a slot: close what belongs to the runner, and leave its code."""
         self._control.close()
         os.close(self._lifeline_end)
@@ -129,7 +132,7 @@ class Supervisor:
         if self._slots_outlive:
             os.close(lifeline)
             lifeline = -1
-        raise SlotStarted(socket.socket(fileno=sock.detach()), lifeline)
+        raise SlotStarted(_socket.socket(fileno=sock.detach()), lifeline)
 
     def _wait_for(self, pidfds: list[int], seconds: float) -> None:
         """Wait until all of these processes have ended, or the time is up."""
@@ -168,7 +171,7 @@ def serve(
             return job
         if os.getppid() == runner:
             # A stopped runner would outlive its gateway, and keep the instance lock.
-            reaper.send_signal(runner, signal.SIGCONT)
+            reaper.send_signal(runner, _signal.SIGCONT)
     except BaseException:  # noqa: BLE001 - the fork of a runner must not become another
         sys.excepthook(*sys.exc_info())
         os._exit(1)
@@ -180,13 +183,13 @@ def _set_signal_handlers() -> None:
 
     By handlers: signals that are ignored would be ignored in plugins, too.
     """
-    for number in signal.valid_signals():
-        kept = number in (signal.SIGPIPE, signal.SIGXFSZ)
-        if signal.getsignal(number) == signal.SIG_IGN and not kept:
-            signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _do_nothing)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in _signal.valid_signals():
+        kept = number in (_signal.SIGPIPE, _signal.SIGXFSZ)
+        if _signal.getsignal(number) == _signal.SIG_IGN and not kept:
+            _signal.signal(number, _signal.SIG_DFL)
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        _signal.signal(number, _do_nothing)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 def _do_nothing(*_: object) -> None:
@@ -198,7 +201,7 @@ def main(control: int, started_log: int, lock: int) -> None:
     the descriptor `lock` open to the end."""
     prepare_process(control, started_log, lock)
     flags = map_flags(started_log) if started_log >= 0 else None
-    supervisor = Supervisor(socket.socket(fileno=control))
+    supervisor = Supervisor(_socket.socket(fileno=control))
     # Memory that the collector does not walk over stays shared with the slots.
     gc.freeze()
     serve(supervisor, flags, Spawner())

@@ -126,12 +126,12 @@ def test_nothing_of_a_job_is_in_the_next(zygotes: Zygotes) -> None:
 
 def test_a_job_cannot_reach_what_its_slot_knows(zygotes: Zygotes) -> None:
     path = zygotes.script(
-        "import gc, mmap, socket, sys\n"
+        "import _socket, gc, mmap, sys\n"
         "gc.unfreeze()\n"
         "names = 'SlotChannel', 'FrameReader', 'RunRequest', 'Supervisor'\n"
         "reached = [type(o).__name__ for o in gc.get_objects()\n"
         "           if type(o).__name__ in names\n"
-        "           or isinstance(o, (socket.socket, mmap.mmap))]\n"
+        "           or isinstance(o, (_socket.socket, mmap.mmap))]\n"
         "frame, depth = sys._getframe(), 0\n"
         "while frame.f_back: frame, depth = frame.f_back, depth + 1\n"
         "print(reached, depth)\n"
