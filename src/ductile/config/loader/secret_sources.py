@@ -95,7 +95,7 @@ class SecretSources:
                         [sys.executable, "-I", "-S", _PROGRAM, *command],
                         cwd=self._root,
                         env=dict(self._environ),
-                        stdin=theirs,
+                        stdin=theirs.fileno(),
                         stdout=subprocess.PIPE,
                         stderr=subprocess.PIPE,
                         start_new_session=True,
