@@ -19,6 +19,12 @@ def is_plain_switch(job: Row) -> bool:
     return job["plugin"] == SWITCH_PLUGIN and job["status"] in ("queued", "running", "succeeded")
 
 
+def fold_run(steps: Iterable[Row]) -> list[Row]:
+    """The steps of a run without conditions; a condition that could not be evaluated stays."""
+    plain = ("succeeded", "queued", "running", "waiting", "not_run")
+    return [one for one in steps if one["kind"] != "switch" or one["status"] not in plain]
+
+
 def hide_switches(jobs: Iterable[Row]) -> list[Row]:
     """Return the jobs without plain switches, and print how many were left out."""
     every = list(jobs)

@@ -36,7 +36,9 @@ pipelines:
   - name: asked
     on: asked.go
     steps: [{id: only, uses: echo, if: {path: payload.n, op: gte, value: 5}}]
-  - {name: slow, on: slow.go, steps: [{id: wait, uses: hang}, {id: after, uses: echo}]}
+  - {name: slow, on: slow.go, steps: [
+      {id: wait, uses: hang}, {id: after, uses: echo},
+      {id: last, uses: echo, if: {path: payload.n, op: exists}}]}
   - {name: idle, on: idle.go, steps: [{id: only, uses: echo}]}
   - {name: mending, on: mending.go, steps: [{id: try, uses: flaky}, {id: then, uses: echo}]}
 """
@@ -180,6 +182,7 @@ def test_cancelled_run_ends_and_its_later_steps_do_not_run(api: ApiHarness) -> N
     until(lambda: list_runs(api, "?pipeline=slow&status=running"))
     shown = api.ask("GET", f"/pipeline-runs/{run_id}").json
     assert steps(shown)["after"] == ("waiting", "waits for wait")
+    assert steps(shown)["last"] == ("waiting", "waits for the `if` of last")
     plan = api.ask("POST", f"/pipeline-runs/{run_id}/cancel", {"dry_run": True})
     assert (plan.status, len(plan.json["job_ids"])) == (200, 1)
     done = api.ask("POST", f"/pipeline-runs/{run_id}/cancel", {})

@@ -13,13 +13,13 @@ import type {
 import { findAttention } from '../../src/screens/home/attention';
 import { addCounts, totalOf } from '../../src/screens/home/counts';
 import { textOf } from '../../src/screens/job/job-log';
-import { edgesOf } from '../../src/screens/job/job-run';
+import { edgesOf, foldConditions as foldJobs } from '../../src/screens/job/job-run';
 import { editablePayload } from '../../src/screens/job/replay-dialog';
 import { describeStart, groupHandlers } from '../../src/screens/pipelines/handlers';
 import { shapeOf } from '../../src/screens/pipelines/pipeline-graph';
 import { groupSamples, percentile } from '../../src/screens/plugins/statistics';
 import { concernsRun } from '../../src/screens/runs/run';
-import { graphOf, timelineOf } from '../../src/screens/runs/run-steps';
+import { foldConditions as foldSteps, graphOf, timelineOf } from '../../src/screens/runs/run-steps';
 import { describePlan } from '../../src/screens/webhooks/bulk';
 
 describe('addCounts', () => {
@@ -259,6 +259,29 @@ describe('graphs', () => {
       ['b', 'dead', '/jobs/3'],
     ]);
     expect(edges).toEqual([{ from: 'a', to: 'b' }]);
+  });
+
+  it('folds conditions into the steps that they decide about', () => {
+    const step = (name: string, kind: string, status: string, ...sources: string[]) =>
+      ({ ...runStep(name, status, name), kind, depends_on: sources }) as RunStep;
+    const steps = [
+      step('a', 'uses', 'succeeded'),
+      step('b?', 'switch', 'succeeded', 'a'),
+      step('b', 'uses', 'not_run', 'b?'),
+      step('c?', 'switch', 'dead', 'b', 'b?'),
+      step('c', 'uses', 'not_run', 'c?'),
+    ];
+    const found = foldSteps(steps).map((one) => [one.step, ...one.depends_on]);
+    expect(found).toEqual([['a'], ['b', 'a'], ['c?', 'b', 'a'], ['c', 'c?']]);
+    const job = (job_id: string, plugin: string, parent_job_id: string | null) =>
+      ({ job_id, plugin, parent_job_id, status: 'succeeded' }) as TreeNode;
+    const jobs = [job('1', 'a', null), job('2', 'core.switch', '1'), job('3', 'b', '2')];
+    const shown = (id: string) => foldJobs(jobs, id).map((one) => [one.job_id, one.parent_job_id]);
+    expect(shown('3')).toEqual([
+      ['1', null],
+      ['3', '1'],
+    ]);
+    expect(shown('2')).toHaveLength(3);
   });
 
   it('has no row in the timeline for a step without a job', () => {

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ductile.core.jobs.state_machine import ENDED_BADLY
-from ductile.core.pipelines.graph import Node, NodeKind
+from ductile.core.pipelines.graph import SWITCH_SUFFIX, Node, NodeKind
 from ductile.core.pipelines.pipeline import Pipeline
 
 Step = dict[str, Any]
@@ -123,13 +123,13 @@ def _missing_row(
     false = conditions.get(depends_on[0]) if len(depends_on) == 1 else None
     reason = false or _why_not(depends_on, states)
     if is_open and reason is None:
-        waited = " and ".join(depends_on)
+        waited = " and ".join(map(_name, depends_on))
         return {
             **_bare_row(node, depends_on),
             "status": WAITING,
             "reason": f"waits for {waited}" if waited else None,
         }
-    fallback = f"no event of {' or '.join(depends_on)} led here" if depends_on else None
+    fallback = f"no event of {' or '.join(map(_name, depends_on))} led here" if depends_on else None
     return {**_bare_row(node, depends_on), "status": NOT_RUN, "reason": reason or fallback}
 
 
@@ -137,11 +137,17 @@ def _why_not(depends_on: Sequence[str], states: Mapping[str, str]) -> str | None
     """Why a step cannot run any more; None if it may, or if no event led to it."""
     failed = [path for path in depends_on if states.get(path) in FAILED]
     if failed:
-        return f"{failed[0]} failed"
+        return f"{_name(failed[0])} failed"
     skipped = [path for path in depends_on if states.get(path) == NOT_RUN]
     if skipped and len(skipped) == len(depends_on):
-        return f"{skipped[0]} did not run"
+        return f"{_name(skipped[0])} did not run"
     return None
+
+
+def _name(path: str) -> str:
+    """A step as users know it: the condition of one is a step of its own only inside."""
+    guarded = path.removesuffix(SWITCH_SUFFIX)
+    return path if guarded == path else f"the `if` of {guarded}"
 
 
 def _bare_row(node: Node, depends_on: Sequence[str]) -> Step:

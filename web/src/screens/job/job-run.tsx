@@ -24,29 +24,49 @@ export function JobRun({ jobId }: { jobId: string }) {
   const tree = useJobTree(jobId);
   return (
     <Loaded resource={tree}>
-      {({ jobs = [] }) => (
-        <>
-          <Section title="Graph">
-            <LazyGraph
-              label="Graph of the run"
-              nodes={jobs.map((job) => ({
-                id: job.job_id,
-                title: titleOf(job),
-                subtitle: describe(job),
-                status: job.status,
-                href: `/jobs/${job.job_id}?tab=run`,
-                isCurrent: job.job_id === jobId,
-              }))}
-              edges={edgesOf(jobs)}
-            />
-          </Section>
-          <Section title="Timeline">
-            <Timeline rows={jobs.map(rowOf)} />
-          </Section>
-        </>
-      )}
+      {({ jobs: all = [] }) => {
+        const jobs = foldConditions(all, jobId);
+        return (
+          <>
+            <Section title="Graph">
+              <LazyGraph
+                label="Graph of the run"
+                nodes={jobs.map((job) => ({
+                  id: job.job_id,
+                  title: titleOf(job),
+                  subtitle: describe(job),
+                  status: job.status,
+                  href: `/jobs/${job.job_id}?tab=run`,
+                  isCurrent: job.job_id === jobId,
+                }))}
+                edges={edgesOf(jobs)}
+              />
+            </Section>
+            <Section title="Timeline">
+              <Timeline rows={jobs.map(rowOf)} />
+            </Section>
+          </>
+        );
+      }}
     </Loaded>
   );
+}
+
+const PLAIN = new Set(['succeeded', 'queued', 'running']);
+
+/** The jobs without those that only evaluated the `if` of a step; the shown one stays. */
+export function foldConditions(jobs: TreeNode[], shown: string): TreeNode[] {
+  const folded = new Map(
+    jobs
+      .filter(({ plugin, status }) => plugin === 'core.switch' && PLAIN.has(status))
+      .filter(({ job_id }) => job_id !== shown)
+      .map(({ job_id, parent_job_id }) => [job_id, parent_job_id]),
+  );
+  const follow = (id: string | null): string | null =>
+    id !== null && folded.has(id) ? follow(folded.get(id) ?? null) : id;
+  return jobs
+    .filter(({ job_id }) => !folded.has(job_id))
+    .map((job) => ({ ...job, parent_job_id: follow(job.parent_job_id) }));
 }
 
 function titleOf({ step, plugin, command }: TreeNode): string {

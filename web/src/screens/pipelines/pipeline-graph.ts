@@ -21,8 +21,8 @@ export function shapeOf(
   const entry = { id: START, title: start, subtitle: 'start', status: 'start' };
   const nodes = steps.map(({ step, kind, plugin, command, if: condition }) => ({
     id: step,
-    title: stepName(step),
-    subtitle: condition ? `if ${condition}` : plugin ? `${plugin}.${command}` : kind,
+    title: condition ? 'if' : stepName(step),
+    subtitle: condition || (plugin ? `${plugin}.${command}` : kind),
     status: states.get(step) ?? 'none',
   }));
   const first = steps[0];

@@ -9,6 +9,25 @@ import { attemptSpans } from '../job/attempt-spans';
 /** The state of a step with several jobs is the one that needs attention most. */
 const URGENCY = ['dead', 'failed', 'timed_out', 'running', 'queued', 'waiting'];
 
+const PLAIN = new Set(['succeeded', 'queued', 'running', 'waiting', 'not_run']);
+
+/** The steps without those that only evaluated the `if` of another one. */
+export function foldConditions(steps: RunStep[]): RunStep[] {
+  const kept = new Set(
+    steps.filter(({ kind, status }) => kind !== 'switch' || !PLAIN.has(status)).map(stepOf),
+  );
+  const sources = new Map(steps.map(({ step, depends_on }) => [step, depends_on]));
+  const follow = (step: string): string[] =>
+    kept.has(step) ? [step] : (sources.get(step) ?? []).flatMap(follow);
+  return steps
+    .filter(({ step }) => kept.has(step))
+    .map((step) => ({ ...step, depends_on: step.depends_on.flatMap(follow) }));
+}
+
+function stepOf({ step }: RunStep): string {
+  return step;
+}
+
 /** One node per step: a step that ran for several events has several jobs. */
 export function graphOf(steps: RunStep[]): { nodes: GraphNode[]; edges: GraphEdge[] } {
   const groups = new Map<string, RunStep[]>();

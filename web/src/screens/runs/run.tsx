@@ -20,7 +20,7 @@ import { Link } from '../../router/link';
 import { RunApprovals } from '../approvals/decision';
 import { useJobTree } from '../job/job-run';
 import { withLinks } from '../job/why';
-import { graphOf, timelineOf } from './run-steps';
+import { foldConditions, graphOf, timelineOf } from './run-steps';
 
 const COLUMNS: Column<RunStep>[] = [
   {
@@ -97,6 +97,7 @@ export function RunScreen({ id }: { id: string }) {
 
 function RunParts({ run }: { run: PipelineRunDetail }) {
   const isFailed = run.status === 'failed';
+  const steps = foldConditions(run.steps);
   const tail = run.steps.find(({ job_id }) => job_id === run.failed_job_id)?.log_tail;
   return (
     <>
@@ -123,14 +124,14 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
         />
       </section>
       <Section title="Graph">
-        <LazyGraph label={`Graph of a run of ${run.pipeline}`} {...graphOf(run.steps)} />
+        <LazyGraph label={`Graph of a run of ${run.pipeline}`} {...graphOf(steps)} />
       </Section>
       <Section title="Timeline">
         <RunTimeline run={run} />
       </Section>
       <Section title="Steps">
         <Table
-          rows={run.steps}
+          rows={steps}
           columns={COLUMNS}
           keyOf={({ step, job_id }) => `${step} ${job_id}`}
           label="Steps"
@@ -149,7 +150,7 @@ function RunParts({ run }: { run: PipelineRunDetail }) {
 /** With every attempt of each step, from the tree of the run's jobs. */
 function RunTimeline({ run }: { run: PipelineRunDetail }) {
   const tree = useJobTree(run.root_job_id);
-  return <Timeline rows={timelineOf(run.steps, tree.data?.jobs ?? [])} />;
+  return <Timeline rows={timelineOf(foldConditions(run.steps), tree.data?.jobs ?? [])} />;
 }
 
 interface RunActionsProps {

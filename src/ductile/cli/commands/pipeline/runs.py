@@ -11,6 +11,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, read, write
 from ductile.cli.commands.pipeline.definitions import explain_unloaded
+from ductile.cli.explain import fold_run
 from ductile.cli.options import MIN_ID_LENGTH, limit_option, parse_since
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, NotFound, UsageError
@@ -153,6 +154,7 @@ def _show_run(context: CommandContext, run: Json) -> None:
     click.echo(f"{name} {output.format_status(run['status'])}{took}")
     for label, value in _facts(run):
         output.print_line(f"{label + ':':<9} {value}")
+    steps = run["steps"] if context.verbose else fold_run(run["steps"])
     output.print_table(
         ("step", "status", "attempt", "started", "job", "reason"),
         (
@@ -164,13 +166,13 @@ def _show_run(context: CommandContext, run: Json) -> None:
                 step["job_id"],
                 _clip_reason(step["reason"]),
             )
-            for step in run["steps"]
+            for step in steps
         ),
         empty="no steps",
     )
     if run["steps_left_out"]:
         output.print_stderr("further steps are not shown")
-    for step in run["steps"]:
+    for step in steps:
         _show_step_details(context, step)
 
 
