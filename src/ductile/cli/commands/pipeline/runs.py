@@ -11,7 +11,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, read, write
 from ductile.cli.commands.pipeline.definitions import explain_unloaded
-from ductile.cli.explain import fold_run
+from ductile.cli.explain import Row, fold_run
 from ductile.cli.options import MIN_ID_LENGTH, limit_option, parse_since
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import DuctileError, NotFound, UsageError
@@ -185,7 +185,7 @@ def _facts(run: Json) -> Iterator[tuple[str, str]]:
         yield "reason", output.format_times(run["reason"])
 
 
-def _show_step_details(context: CommandContext, step: Json) -> None:
+def _show_step_details(context: CommandContext, step: Row) -> None:
     if step["status"] == "waiting" and step["job_id"]:
         # Also in the table, which has no room for the command that decides.
         output.print_line(f"{step['step']}: {output.format_times(step['reason'])}", fg="yellow")
