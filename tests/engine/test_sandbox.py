@@ -201,7 +201,7 @@ def test_what_the_kernel_does_not_hold_is_shown_and_refused_if_enforced(
     assert "files" in (*rows["kind"]["sandbox"]["held"], *rows["kind"]["sandbox"]["not_held"])
     assert "Landlock ABI 6" in rows["strict"]["reason"]
     assert rows["strict"]["state"] == "unhealthy"
-    assert "not held: " in (compiled.rules("kind", "poll").sandbox or "")
+    assert "not enforced: " in (compiled.rules("kind", "poll").sandbox or "")
 
 
 def test_an_unknown_key_of_the_block_is_refused(site: Site) -> None:
@@ -249,7 +249,7 @@ def test_a_hostile_job_of_a_gateway_is_refused_and_reports_what_held(site: Site)
         "own": "ok",
     }
     [line] = job["attempts"][0]["logs"]
-    assert line["message"].startswith("sandbox: enforce; held: files, network")
+    assert line["message"].startswith("sandbox: enforce; enforced: files, network")
     assert list((settings.state_dir / "tmp").iterdir()) == []
 
 

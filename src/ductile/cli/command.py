@@ -112,7 +112,7 @@ class CommandContext:
         if self._differ(api):
             run = self.repeat_options("ductile system reload --dry-run")
             output.print_stderr(
-                f"this is of the running gateway; the files differ, see: {run}", fg="yellow"
+                f"showing the running gateway; the files differ, see: {run}", fg="yellow"
             )
 
     def warn_of_unloaded_files(self) -> None:
@@ -126,7 +126,7 @@ class CommandContext:
         if client is not None and self._differ(client):
             run = self.repeat_options("ductile system reload --dry-run")
             output.print_stderr(
-                f"this is of the files; the running gateway has not loaded them, see: {run}",
+                f"showing the files; the running gateway has not loaded them, see: {run}",
                 fg="yellow",
             )
 

@@ -104,10 +104,10 @@ class TestRun:
                 assert "pipeline fresh is in the files" in refused, action
                 assert "run: ductile system reload" in refused
             for command in ("status", "plugin list", "skills list", "schedule list"):
-                assert "this is of the running gateway" in flow(*command.split()).err, command
+                assert "showing the running gateway" in flow(*command.split()).err, command
             assert not is_read.exists()
             for command in ("config show", "config get plugin_roots", "pipeline dry-run fresh"):
-                assert "this is of the files" in flow(*command.split()).err, command
+                assert "showing the files" in flow(*command.split()).err, command
 
     def test_run_with_a_used_dedupe_key_starts_nothing(self, flow: CliRunner) -> None:
         line = ("pipeline", "run", "chain", "--payload", '{"name": "x"}', "--dedupe-key", "k")

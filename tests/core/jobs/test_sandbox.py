@@ -79,5 +79,5 @@ def test_only_an_enforced_sandbox_refuses_what_the_kernel_does_not_hold():
     }
     assert plans["best_effort"].refusal is None
     assert "signals (needs Landlock ABI 6" in (plans["enforce"].refusal or "")
-    assert "held: files; not held: signals" in plans["best_effort"].summary
+    assert "enforced: files; not enforced: signals" in plans["best_effort"].summary
     assert SandboxPlan(SandboxSpec(level="enforce"), b"", ("files",), {}).refusal is None

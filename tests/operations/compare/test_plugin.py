@@ -105,7 +105,7 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(site: Site, tmp_path
         with pytest.raises(Refused, match="no plugin that elsewhere uses"):
             build_changed(gateway, "elsewhere", tmp_path / "another")
         blind = Support(0, seccomp=False)
-        with pytest.raises(Refused, match="cannot take the network away"):
+        with pytest.raises(Refused, match="cannot isolate a plugin from the network"):
             confine(
                 gateway.compiled,
                 "worker",

@@ -308,7 +308,7 @@ def test_sandboxes_that_the_kernel_does_not_hold(
     place.plugin("strict", OK, sandbox={"level": "enforce"})
     with run_with_socket(place) as (_, asking):
         found = examine(place, **asking)
-    assert "Landlock" in find_one(found, "the sandbox of plugin kind holds only a part").why
+    assert "Landlock" in find_one(found, "the sandbox of plugin kind is enforced only in part").why
     # Its jobs do not stay queued, they fail.
     [refused] = [finding for finding in found if "strict" in finding.what]
     assert (refused.severity, refused.what) == (ERROR, "plugin strict does not run")

@@ -269,7 +269,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Put a planned configuration in force; 409 if it is another one.
+         * Apply a planned configuration; 409 if it is another one.
          * @description Only the local socket accepts a `directory`.
          */
         post: operations["post_config_apply"];
@@ -359,7 +359,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Restore the files of a snapshot and put them in force. */
+        /** Restore the files of a snapshot and apply them. */
         post: operations["post_config_revert"];
         delete?: never;
         options?: never;
@@ -995,7 +995,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a node claim no more jobs; its running jobs end. */
+        /** Stop a node from claiming jobs; its running jobs end. */
         post: operations["post_node_name_drain"];
         delete?: never;
         options?: never;
@@ -1795,7 +1795,7 @@ export interface paths {
         /** Show what a reload would change; 409 with its problems. */
         get: operations["get_system_reload"];
         put?: never;
-        /** Put the configuration on disk in force; 409 with its problems. */
+        /** Apply the configuration on disk; 409 with its problems. */
         post: operations["post_system_reload"];
         delete?: never;
         options?: never;
@@ -2531,7 +2531,7 @@ export interface components {
         ComparedSandbox: {
             /** @description `none`, `all`, or the ports that it could connect to. */
             network: string | number[];
-            /** @description What the kernel does not hold, and why. */
+            /** @description What the kernel cannot enforce, and why. */
             not_held: {
                 [key: string]: string;
             };
@@ -2597,7 +2597,7 @@ export interface components {
             settings: components["schemas"]["SettingPlan"][];
             to: string;
         };
-        /** @description What the files would change if they were put in force. */
+        /** @description What the files would change if they were applied. */
         ConfigPlan: {
             changed: boolean;
             changes: {
@@ -2655,7 +2655,7 @@ export interface components {
         /** @description The error rates of what the last plan has changed, and those of the same time before. */
         ConfigWatch: {
             applied_at: string;
-            /** @description False if another configuration was put in force since. */
+            /** @description False if another configuration was applied since. */
             in_force: boolean;
             plan: string;
             previous_snapshot_id: string | null;
@@ -3807,14 +3807,14 @@ export interface components {
         PluginSandbox: {
             cpu_time: number | null;
             file_size: number | null;
-            /** @description What the kernel holds: files, network, sockets, processes, signals. */
+            /** @description What the kernel enforces: files, network, sockets, processes, signals. */
             held: string[];
             /** @enum {string} */
             level: "best_effort" | "enforce";
             memory: number | null;
             /** @description `none`, `all`, or TCP ports. */
             network: string | number[];
-            /** @description What it does not hold, and why. */
+            /** @description What it cannot enforce, and why. */
             not_held: {
                 [key: string]: string;
             };
@@ -4369,10 +4369,10 @@ export interface components {
         };
         /** @description A configuration that was in force. */
         Snapshot: {
-            /** @description When it was put in force last. */
+            /** @description When it was applied last. */
             adopted_at: string;
             config_hash: string;
-            /** @description When it was put in force first. */
+            /** @description When it was applied first. */
             created_at: string;
             id: string;
             in_force: boolean;
@@ -6489,7 +6489,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What the files would change if they were put in force. */
+            /** @description What the files would change if they were applied. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -303,7 +303,7 @@ def replay(context: CommandContext, typed_id: str, step: str | None, payload: st
     """Create a new job from an old job's input.
 
     The new job has the payload, context and workspace of the old one. The pipeline steps that
-    follow run as well; a split that contained the old job is not joined a second time.
+    follow run as well; a split that contained the old job is not joined again.
     --payload replaces the payload; for a handle job, that of its event.
     """
     body: dict[str, Any] = {} if step is None else {"step": step}

@@ -180,7 +180,7 @@ def _show_rerun(done: Json) -> None:
     same = "the same program as in the bundle" if done["same_program"] else "another program"
     output.print_line(f"{done['plugin']} {done['command']}: {program}, {same}", bold=True)
     for part, reason in done["sandbox"]["not_held"].items():
-        output.print_line(f"warning: the sandbox does not hold {part}: {reason}", fg="yellow")
+        output.print_line(f"warning: the sandbox does not enforce {part}: {reason}", fg="yellow")
     show_outcome(done)
     recorded, repeated = done["recorded"], done["repeated"]
     output.print_line(f"  status: {recorded['status']} -> {repeated['status']}")

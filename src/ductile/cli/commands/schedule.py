@@ -151,7 +151,7 @@ def _fired(slot: Json) -> str:
 def pause(context: CommandContext, name: str) -> None:
     """Pause a schedule until it is resumed.
 
-    Its occurrences are recorded as not fired meanwhile.
+    Until then, its occurrences are recorded as not fired.
     """
     _set(context, name, "pause")
 

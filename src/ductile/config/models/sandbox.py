@@ -53,8 +53,8 @@ class SandboxSettings(Section):
 
     level: SandboxLevel | None = Field(
         default=None,
-        description="`enforce`: the plugin does not run where the kernel cannot hold all of it; "
-        "`best_effort`: it runs, and what is not held is reported; `off`: no sandbox. Default: "
+        description="`enforce`: the plugin does not run where the kernel cannot enforce all of it; "
+        "`best_effort`: it runs, and what is not enforced is reported; `off`: no sandbox. Default: "
         "as its manifest says, else `best_effort`.",
     )
     read: tuple[FilePath, ...] | None = Field(

@@ -40,7 +40,7 @@ class SandboxPlan:
     """What a slot applies."""
     held: tuple[str, ...]
     gaps: Mapping[str, str]
-    """What this kernel does not hold, and why."""
+    """What this kernel cannot enforce, and why."""
 
     @property
     def refusal(self) -> str | None:
@@ -51,9 +51,9 @@ class SandboxPlan:
 
     @property
     def summary(self) -> str:
-        """The level, and what is held, in one line."""
-        held = f"{self.spec.level}; held: {', '.join(self.held) or 'nothing'}"
-        return f"{held}; not held: {self._describe_gaps()}" if self.gaps else held
+        """The level, and what is enforced, in one line."""
+        held = f"{self.spec.level}; enforced: {', '.join(self.held) or 'nothing'}"
+        return f"{held}; not enforced: {self._describe_gaps()}" if self.gaps else held
 
     def _describe_gaps(self) -> str:
         return "; ".join(f"{name} ({reason})" for name, reason in self.gaps.items())

@@ -47,8 +47,8 @@ class DeadManPinger:
         if result.error is not None:
             # The URL often is a secret. The counter says how often.
             if result.error != self._error:
-                self._log.warning("the outside monitor was not reached", error=result.error)
+                self._log.warning("the request to the outside monitor failed", error=result.error)
         elif self._error is not None:
-            self._log.info("the outside monitor was reached again")
+            self._log.info("the outside monitor accepts requests again")
         self._error = result.error
         return dead_man.every

@@ -113,7 +113,7 @@ class ConfigManager:
                 self._adopt(compiled)
             except LedgerError:
                 if changeset is not None:
-                    self._log.error("the files are replaced, but not in force; reload again")
+                    self._log.error("the files are replaced, but not applied; reload again")
                 raise
         self._loaded = fresh
         try:

@@ -147,6 +147,6 @@ class HealthMonitor:
                 log = self._log.error if part.critical else self._log.warning
                 log("part of the gateway fails", part=part.part, error=part.error)
             for name in self._logged.keys() - found.keys():
-                self._log.info("part of the gateway works again", part=name)
+                self._log.info("part of the gateway is healthy again", part=name)
         self._logged = found
         return TICK_SECONDS

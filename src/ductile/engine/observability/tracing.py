@@ -128,9 +128,9 @@ class SpanExporter:
         self._is_down = bool(rejected)
         if self._is_down:
             error = result.error or f"HTTP {result.status}, {rejected} of {spans} spans rejected"
-            self._log.warning("the collector does not take spans; dropping them", error=error)
+            self._log.warning("the collector does not accept spans; dropping them", error=error)
         else:
-            self._log.info("the collector takes spans again", dropped=self.dropped)
+            self._log.info("the collector accepts spans again", dropped=self.dropped)
 
     def _build(self, tx: Tx, batch: Sequence[tuple[bool, str]]) -> list[Span]:
         jobs = [id for is_run, id in batch if not is_run]

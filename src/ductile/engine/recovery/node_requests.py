@@ -99,6 +99,6 @@ class NodeRequestHandler:
         try:
             self._ledger.write(lambda tx: nodes.answer_request(tx, request_id, text, now))
         except DuctileError as error:
-            logger("reload").error("the answer to a reload is not stored", error=error.message)
+            logger("reload").error("the outcome of a reload is not stored", error=error.message)
         finally:
             self._reloading.discard(request_id)

@@ -67,7 +67,7 @@ class RetentionCleaner:
                 longer_by_seconds=TrustedTime.DELAY,
             )
         elif ahead < before and not ahead:
-            self._log.info("retention follows the clock again")
+            self._log.info("the clock is plausible again; retention resumes")
 
     def _in_use(self, job_id: str) -> bool:
         """Whether the job, or one that will clone its files, has not ended."""

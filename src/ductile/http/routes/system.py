@@ -103,7 +103,7 @@ async def view_config(request: Request) -> Response:
 
 
 async def reload(request: Request, body: ActionBody) -> Response:
-    """`POST /system/reload`: Put the configuration on disk in force; 409 with its problems."""
+    """`POST /system/reload`: Apply the configuration on disk; 409 with its problems."""
     if body.dry_run:
         return await preview_reload(request)
     services = services_of(request)

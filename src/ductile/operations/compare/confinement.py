@@ -42,7 +42,7 @@ def confine(
     A plugin that declares no sandbox, and for which the configuration has none, reads every file
     that it would read in a gateway, except for the gateway's own; without `reads_everything` only
     the system's and its own. Its temporary files are below `temporary`. Raises `Refused` where the
-    kernel cannot take the network away, or cannot hold what is enforced for the plugin.
+    kernel cannot isolate it from the network, or cannot enforce what the plugin requires.
     """
     plan = compiled.plans[name]
     sandbox = plan_sandbox(
@@ -59,7 +59,7 @@ def confine(
         raise Refused(f"plugin {name}: {sandbox.refusal}")
     if not allow_network and NETWORK in sandbox.gaps:
         raise Refused(
-            f"this machine cannot take the network away from a plugin ({sandbox.gaps[NETWORK]}); "
+            f"this machine cannot isolate a plugin from the network ({sandbox.gaps[NETWORK]}); "
             "run it with its network: --allow-network"
         )
     limits = {command: min(plan.timeout(command), MAX_JOB_SECONDS) for command in plan.commands}

@@ -38,7 +38,7 @@ def _describe_change(edit: FileEdit, known: KnownSecrets) -> str:
     lines = describe_lines(find_changed_lines(edit.before, edit.after))
     try:
         if edit.file.suffix not in (".yaml", ".yml", ".json"):
-            raise ValueError("what is not a document may be a secret as a whole")
+            raise ValueError("a file that is not YAML or JSON may be a secret as a whole")
         before, after = (text.splitlines() for text in edit.redacted(known))
     except (ConfigError, ValueError):
         return f"{edit.file}: {lines} changed"

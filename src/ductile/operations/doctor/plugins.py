@@ -77,7 +77,7 @@ def unready(context: DoctorContext) -> Iterator[Finding]:
 
 
 def sandboxes(context: DoctorContext) -> Iterator[Finding]:
-    """Sandboxes that the kernel does not hold."""
+    """Sandboxes that the kernel cannot enforce."""
     if context.compiled is None:
         return
     for name, plan in sorted(context.compiled.plans.items()):
@@ -87,5 +87,5 @@ def sandboxes(context: DoctorContext) -> Iterator[Finding]:
         if plan.sandbox.refusal:
             yield error("plugins", f"plugin {name} does not run", plan.sandbox.refusal, show)
         else:
-            what = f"the sandbox of plugin {name} holds only a part"
+            what = f"the sandbox of plugin {name} is enforced only in part"
             yield warning("plugins", what, plan.sandbox.summary, show)

@@ -1,4 +1,4 @@
-// How the processes of a plugin are started, and what its sandbox holds.
+// How the processes of a plugin are started, and what its sandbox enforces.
 
 import type { PluginSandbox, PluginStart } from '../../api/types';
 import { formatBytes } from '../../format/text';
@@ -11,10 +11,10 @@ export function describeStart({ mode, reason, memory_bytes, slots }: PluginStart
 export function SandboxSummary({ sandbox }: { sandbox: PluginSandbox }) {
   return (
     <>
-      {sandbox.level}; held: {sandbox.held.join(', ') || 'nothing'}
+      {sandbox.level}; enforced: {sandbox.held.join(', ') || 'nothing'}
       {Object.entries(sandbox.not_held).map(([name, reason]) => (
         <p key={name} class="why-error">
-          not held: {name}: {reason}
+          not enforced: {name}: {reason}
         </p>
       ))}
       <p class="muted">{grantsOf(sandbox).join('; ')}</p>

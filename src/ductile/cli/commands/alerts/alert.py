@@ -124,7 +124,7 @@ def _show_test(sent: Json) -> None:
 def silence(context: CommandContext, name: str, duration: str) -> None:
     """Send no messages of a rule for a time, such as 2h.
 
-    What still fails afterwards is reported then.
+    What still fails when the silence ends is reported then.
     """
     done = context.post(path_to("alerts", name, "silence"), {"duration": duration})
     context.show(done, _show_silence)
@@ -143,4 +143,4 @@ def _show_silence(done: Json) -> None:
         until = output.format_time(done["silenced_until"])
         output.print_line(f"{done['rule']} {is_} silenced until {until}")
     else:
-        output.print_line(f"{done['rule']} {is_} not silenced any more")
+        output.print_line(f"{done['rule']} {is_} no longer silenced")

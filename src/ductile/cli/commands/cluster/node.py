@@ -32,7 +32,7 @@ NAME = click.argument("name", metavar="NAME")
 @NAME
 @click.option("--no-wait", is_flag=True, help="Return while jobs still run.")
 def drain(context: CommandContext, name: str, no_wait: bool) -> None:
-    """Let a node claim no more jobs, and wait for its jobs.
+    """Stop a node from claiming jobs, and wait for its jobs.
 
     A drained node stays drained when it is restarted; `node resume` ends that.
     """
@@ -58,7 +58,7 @@ def resume(context: CommandContext, name: str) -> None:
 def forget(context: CommandContext, name: str) -> None:
     """Delete a stopped or lost node from the list.
 
-    Jobs of a plugin that only this node had no longer wait for it: they end as removed.
+    If only this node had a plugin, the plugin counts as removed, and its queued jobs end.
     """
     done = context.post(path_to("node", name, "forget"))
     context.show(done, lambda done: _show_action("forget", done))

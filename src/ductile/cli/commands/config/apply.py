@@ -31,7 +31,7 @@ Document = Mapping[str, Any]
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @YES
 @click.option("--watch", metavar="DURATION", help="Watch the error rates for this time: 10m.")
-@click.option("--auto-revert", is_flag=True, help="Return by itself if an error rate rises.")
+@click.option("--auto-revert", is_flag=True, help="Revert without asking if an error rate rises.")
 @LOCK
 def apply(
     context: CommandContext,
@@ -41,11 +41,12 @@ def apply(
     auto_revert: bool,
     lock: bool,
 ) -> int:
-    """Show the plan of the files, ask, and put them in force.
+    """Show what the changed files would do, ask, and apply them.
 
     With DIR, its files replace those of the gateway first. With --watch, the error rates of what
-    the plan has changed are compared with the same time before; if one rises, the command offers to
-    return to the configuration before, and exits 1 if it has returned or has no terminal to ask.
+    the plan has changed are compared with the same time before. If one rises, the command offers
+    to revert to the previous configuration. Exit 1 if it reverted, or if it cannot ask because
+    there is no terminal.
     """
     if auto_revert and watch is None:
         raise UsageError("--auto-revert needs --watch, such as --watch 10m")
@@ -60,7 +61,7 @@ def apply(
     if context.dry_run or not _is_change(planned):
         context.show(planned, _show_planned)
         return 0
-    _confirm(context, planned, "put this in force?", yes=yes)
+    _confirm(context, planned, "apply this plan?", yes=yes)
     applied = _post_plan(client, "/config/apply", body, planned)
     if not context.as_json:
         _show_applied(applied)
@@ -78,16 +79,16 @@ def apply(
 def revert(context: CommandContext, snapshot: str | None, yes: bool, lock: bool) -> int:
     """Restore the files of an earlier configuration.
 
-    They are put in force as well. SNAPSHOT is one of `ductile config history`; by default, the one
-    before. Programs of plugins and values that are kept outside of the files are not restored.
-    Without a gateway, only the files are restored; a start puts them in force.
+    SNAPSHOT is an id from `ductile config history`; the default is the previous configuration. The
+    running gateway applies the restored files at once; without one, the next start does. Programs
+    of plugins and values that are kept outside of the files are not restored.
     """
     client = _find_gateway(context)
     if client is None:
         return _revert_files(context, snapshot, yes=yes, lock=lock)
     body = {"lock": lock} if snapshot is None else {"snapshot": snapshot, "lock": lock}
     planned = client.post("/config/revert", {**body, "dry_run": True})
-    # The same one, if another configuration is put in force meanwhile.
+    # The same one, if another configuration is applied meanwhile.
     body["snapshot"] = planned["returns_to"]
     if context.dry_run or not _is_change(planned):
         context.show(planned, _show_planned)
@@ -144,13 +145,13 @@ def _revert_files(context: CommandContext, snapshot: str | None, *, yes: bool, l
 def _post_plan(
     client: GatewayClient, path: str, body: Mapping[str, Any], planned: Document
 ) -> dict[str, Any]:
-    """Put the plan in force; without an answer, say what is known."""
+    """Apply the plan; without a response, report what is known."""
     try:
         return client.post(path, {**body, "plan": planned["plan"]["id"]})
     except NotRunning as error:
         raise NotRunning(
             f"{error.message}; whether the plan is in force is not known: all of its files are "
-            "written, or none; when the gateway runs again: ductile config history"
+            "written, or none; once the gateway runs again: ductile config history"
         ) from error
 
 
@@ -158,8 +159,8 @@ def _connect(context: CommandContext) -> GatewayClient:
     client = context.target.client()
     if client is None:
         raise NotRunning(
-            f"no gateway is running in {context.target.state_dir}; the files are put in force when "
-            "it starts; to check them: ductile config check"
+            f"no gateway is running in {context.target.state_dir}; it applies the files when it "
+            "starts; to check them: ductile config check"
         )
     return client
 
@@ -169,8 +170,8 @@ def _check_restorable(client: GatewayClient) -> None:
     rows = client.get("/config/history")["snapshots"]
     if not any(row["in_force"] and row["restorable"] for row in rows):
         raise Refused(
-            "no copy of the files of the configuration in force is kept, so the gateway could not "
-            "return to it; nothing was applied; apply without --auto-revert"
+            "the gateway has no copy of the current configuration's files, so it could not revert "
+            "to them; nothing was applied; apply without --auto-revert"
         )
 
 
@@ -198,7 +199,7 @@ def _confirm(context: CommandContext, planned: Document, question: str, *, yes: 
         names = ", ".join(row["setting"] for row in planned["plan"]["restart"])
         raise Refused(
             f"{names} cannot be changed while the gateway runs; nothing was applied; stop it and "
-            "start it again, or take the change back"
+            "start it again, or undo the change"
         )
     _ask(context, question, yes=yes)
 
@@ -264,7 +265,7 @@ class _Watch:
             return 0
         if not seen["in_force"]:
             output.print_stderr(
-                "another configuration was put in force meanwhile; the watch has ended", fg="yellow"
+                "another configuration was applied meanwhile; the watch has ended", fg="yellow"
             )
         if not self._context.as_json:
             _show_rates(seen)

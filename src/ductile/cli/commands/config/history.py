@@ -23,7 +23,7 @@ def history(context: CommandContext, limit: int) -> None:
 
 def _show_history(document: Mapping[str, Any]) -> None:
     output.print_table(
-        ("snapshot", "first in force", "last put in force", "state"),
+        ("snapshot", "first applied", "last applied", "state"),
         (
             (
                 row["id"],

@@ -1,4 +1,4 @@
-"""`ductile config plan`: what the files would change, before they are put in force."""
+"""`ductile config plan`: what the files would change, before they are applied."""
 
 from __future__ import annotations
 

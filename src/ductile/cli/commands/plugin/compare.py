@@ -145,7 +145,7 @@ def _show(document: Json) -> None:
     if document["is_loaded"]:
         output.print_line("the gateway has loaded the same files")
     for part, reason in document["sandbox"]["not_held"].items():
-        output.print_line(f"warning: the sandbox does not hold {part}: {reason}", fg="yellow")
+        output.print_line(f"warning: the sandbox does not enforce {part}: {reason}", fg="yellow")
     telling = [row for row in document["jobs"] if row["verdict"] in ("different", "failed")]
     for row in telling[:MAX_SHOWN_JOBS]:
         show_outcome(row)

@@ -121,9 +121,11 @@ def _describe_start(start: Json) -> str:
 
 
 def _show_sandbox(sandbox: Json) -> None:
-    output.print_line(f"  sandbox: {sandbox['level']}; held: {', '.join(sandbox['held']) or '-'}")
+    output.print_line(
+        f"  sandbox: {sandbox['level']}; enforced: {', '.join(sandbox['held']) or '-'}"
+    )
     for name, reason in sandbox["not_held"].items():
-        output.print_line(f"    not held: {name}: {reason}")
+        output.print_line(f"    not enforced: {name}: {reason}")
     for key in ("read", "write", "network", "memory", "processes", "cpu_time", "file_size"):
         if sandbox[key]:
             output.print_line(f"    {key}: {_describe_grant(key, sandbox[key])}")
@@ -139,7 +141,7 @@ def _describe_grant(key: str, value: Any) -> str:
 
 def _sandbox_note(row: Json) -> str | None:
     missing = (row.get("sandbox") or {}).get("not_held")
-    return f"its sandbox does not hold: {', '.join(missing)}" if missing else None
+    return f"its sandbox does not enforce: {', '.join(missing)}" if missing else None
 
 
 def _alias(row: Json) -> str | None:

@@ -33,7 +33,7 @@ def listing(
 ) -> None:
     """List actions of operators and failed logins, newest first.
 
-    With --token, of a lease also the jobs and pipelines that it started.
+    With --token, the jobs and pipelines that a lease started are listed too.
     """
     if actor is not None and holder is not None:
         raise UsageError("--actor and --token cannot be combined")

@@ -24,9 +24,9 @@ def doctor(context: CommandContext, fix: bool) -> int:
     """Find problems, their causes and the commands to run.
 
     Checks the configuration, the ledger and the gateway, running or not. Exit 1 if there is an
-    error; a warning is not one. Without --fix it changes nothing. --fix takes away other users'
-    rights to files of the state directory's owner, and reloads a changed configuration that is
-    valid; all other commands are left to you. With --dry-run it only names what it would apply.
+    error, but not for warnings. Without --fix it changes nothing. --fix removes other users' access
+    to files of the state directory's owner, and reloads a changed configuration that is valid; it
+    runs no other command. With --dry-run it only lists what it would apply.
     """
     from ductile.clock import SystemClock
     from ductile.operations.doctor import DoctorContext, Severity, examine

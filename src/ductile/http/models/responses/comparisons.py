@@ -15,7 +15,7 @@ class ComparedSandboxModel(ResponseModel):
     network: str | list[int]
     """`none`, `all`, or the ports that it could connect to."""
     not_held: dict[str, str]
-    """What the kernel does not hold, and why."""
+    """What the kernel cannot enforce, and why."""
 
 
 class DifferenceModel(ResponseModel):

@@ -142,7 +142,7 @@ class QueuedJobsChangeModel(ResponseModel):
 
 
 class ConfigPlanModel(ResponseModel):
-    """What the files would change if they were put in force."""
+    """What the files would change if they were applied."""
 
     id: str | None
     """Names exactly this change, to apply it; null for another directory."""
@@ -223,7 +223,7 @@ class ConfigWatchModel(ResponseModel):
     until: str
     seconds_left: float
     in_force: bool
-    """False if another configuration was put in force since."""
+    """False if another configuration was applied since."""
     previous_snapshot_id: str | None
     subjects: list[WatchedSubjectModel]
     risen: bool
@@ -235,9 +235,9 @@ class SnapshotModel(ResponseModel):
     id: str
     config_hash: str
     created_at: str
-    """When it was put in force first."""
+    """When it was applied first."""
     adopted_at: str
-    """When it was put in force last."""
+    """When it was applied last."""
     in_force: bool
     restorable: bool
     """Whether the node that answers keeps a copy of its files."""

@@ -27,9 +27,9 @@ class PluginSandboxModel(ResponseModel):
 
     level: Literal["best_effort", "enforce"]
     held: list[str]
-    """What the kernel holds: files, network, sockets, processes, signals."""
+    """What the kernel enforces: files, network, sockets, processes, signals."""
     not_held: dict[str, str]
-    """What it does not hold, and why."""
+    """What it cannot enforce, and why."""
     read: list[str]
     """Besides the plugin's directory, its interpreter and the system's libraries."""
     write: list[str]

@@ -68,7 +68,7 @@ def _read_directory(request: Request, text: str | None) -> Path | None:
 
 
 async def apply_config(request: Request, body: ApplyBody) -> Response:
-    """`POST /config/apply`: Put a planned configuration in force; 409 if it is another one.
+    """`POST /config/apply`: Apply a planned configuration; 409 if it is another one.
 
     Only the local socket accepts a `directory`.
     """
@@ -86,7 +86,7 @@ async def apply_config(request: Request, body: ApplyBody) -> Response:
 
 
 async def revert_config(request: Request, body: RevertBody) -> Response:
-    """`POST /config/revert`: Restore the files of a snapshot and put them in force."""
+    """`POST /config/revert`: Restore the files of a snapshot and apply them."""
     from ductile.operations.plan import apply
 
     lock = _may_lock(request, asked=body.lock)

@@ -24,7 +24,7 @@ async def list_nodes(request: Request) -> Response:
 
 
 async def drain_node(request: Request, body: ActionBody) -> Response:
-    """`POST /node/{name}/drain`: Let a node claim no more jobs; its running jobs end."""
+    """`POST /node/{name}/drain`: Stop a node from claiming jobs; its running jobs end."""
     return await _change_drain(request, body, drained=True)
 
 
