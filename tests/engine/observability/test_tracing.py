@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -171,6 +171,47 @@ def test_spans_that_the_collector_rejects_are_counted_as_dropped(
 )
 def test_answers_of_collectors_that_are_not_as_they_should_be(body: bytes, rejected: int) -> None:
     assert tracing._count_rejected(SendResult(200, body=body), 9) == rejected
+
+
+def test_collector_that_is_down_is_tried_with_one_job_at_a_time(
+    site: Site, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "RETRY_SECONDS", 3600.0)
+    site.environ |= collector.environ
+    collector.status = 503
+    site.plugin("echo", answer("1"))
+    with site.running() as running:
+        tracer = running.gateway.tracer
+        assert tracer is not None
+        running.run("echo")
+        until(lambda: tracer.dropped == 3)
+        for _ in range(3):
+            running.run("echo")
+        until(lambda: len(tracer._queue) == 3)
+        assert (tracer.tick(datetime.now(UTC)), tracer.dropped) == (3600.0, 6)
+        collector.status = 200
+        tracer.tick(datetime.now(UTC))
+        assert (tracer.exported, tracer.dropped) == (6, 6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-02-08T10:00:00.123456Z",
+        "2026-02-08T10:00:00Z",
+        "2026-02-08T10:00:00.5+01:00",
+        "1969-12-31T23:59:59.750000Z",
+    ],
+)
+def test_times_are_nanoseconds_since_1970(text: str) -> None:
+    moment = datetime.fromisoformat(text)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    assert tracing._nanoseconds(text) == since // timedelta(microseconds=1) * 1000
+
+
+@pytest.mark.parametrize("text", [None, "yesterday", "2026-02-30T10:00:00.000000Z"])
+def test_times_that_cannot_be_read_have_no_span(text: str | None) -> None:
+    assert tracing._nanoseconds(text) is None
 
 
 def test_spans_that_cannot_be_read_are_counted() -> None:

@@ -9,6 +9,9 @@ import orjson
 from ductile.core.jobs.trace import TraceContext, context_of, parse_column, span_of_job
 from ductile.store.engines.api import Row, Tx
 
+MOST_ATTEMPTS = 20
+"""How many attempts of a job have spans."""
+
 
 def set_trace(tx: Tx, job_ids: Iterable[str], context: TraceContext) -> None:
     """Have the jobs of a request belong to its trace."""
@@ -44,8 +47,19 @@ def load_ended_jobs(tx: Tx, job_ids: Sequence[str]) -> list[Row]:
     return tx.all("traced_jobs", ids=_given(job_ids))
 
 
-def load_attempts(tx: Tx, job_id: str) -> list[Row]:
-    return tx.all("traced_attempts", id=job_id)
+def load_attempts(tx: Tx, jobs: Sequence[tuple[str, int]]) -> dict[str, list[Row]]:
+    """The newest attempts of these jobs, which have so many, in their order."""
+    found: dict[str, list[Row]] = {id: [] for id, _ in jobs}
+    wanted = [
+        f"{id}-{number}"
+        for id, last in jobs
+        for number in range(max(1, last - MOST_ATTEMPTS + 1), last + 1)
+    ]
+    for id, *row in tx.all("traced_attempts", ids=_given(wanted)):
+        found[id.rpartition("-")[0]].append(tuple(row))
+    for rows in found.values():
+        rows.sort()
+    return found
 
 
 def load_ended_runs(tx: Tx, scope_ids: Sequence[str]) -> list[Row]:

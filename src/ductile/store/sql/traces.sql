@@ -22,9 +22,9 @@ SELECT id, plugin, command, status, created_at, started_at, completed_at, attemp
 FROM job_queue WHERE id IN (SELECT given.id FROM @given@);
 
 -- name: traced_attempts
-SELECT attempt, status, started_at, completed_at, boot FROM job_log
-WHERE id > :id || '-' AND id < :id || '.' AND id = :id || '-' || attempt
-ORDER BY attempt DESC LIMIT 20;
+-- The ids are those of the attempts: their jobs' with the number of the attempt.
+SELECT id, attempt, status, started_at, completed_at, boot FROM job_log
+WHERE id IN (SELECT given.id FROM @given@);
 
 -- name: traced_runs
 SELECT id, pipeline, status, created_at, ended_at, trace FROM scopes
