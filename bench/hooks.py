@@ -6,6 +6,7 @@ thread is woken: it is what the same server could answer if nothing had to be st
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,12 +20,8 @@ from ductile.http.server.open import open_listeners
 from ductile.log import configure
 
 
-def accept_unstored(_work: Any, done: Any) -> None:
-    done(AcceptedWebhook("00000000-0000-7000-8000-000000000000"), None)
-
-
-def receive_at_once(_queue: LoopQueue, receiver: Receiver, result: Any, error: Any) -> None:
-    receiver(result, error)
+def accept_unstored(_queue: LoopQueue, _ledger: Any, _work: Any, receiver: Receiver) -> None:
+    receiver(AcceptedWebhook("00000000-0000-7000-8000-000000000000"), None)
 
 
 def main(config: str, *how: str) -> None:
@@ -32,10 +29,11 @@ def main(config: str, *how: str) -> None:
     gateway = Gateway(load(Path(config), environ=os.environ), environ=os.environ)
     gateway.open()
     if how == ("unstored",):
-        gateway.ledger.submit = accept_unstored  # type: ignore[method-assign]
-        LoopQueue.put = receive_at_once  # type: ignore[method-assign]
+        LoopQueue.submit = accept_unstored  # type: ignore[method-assign]
     server = open_listeners(gateway)
     server.start()
+    # As `system start` does: collections of the objects made at the start would stop all threads.
+    gc.freeze()
     print(next(d.socket.getsockname()[1] for d in server.listeners if d.name == "webhooks"))
     sys.stdout.flush()
     sys.stdin.read()

@@ -123,15 +123,20 @@ class Ids:
     def __init__(self, base: str) -> None:
         self._base = base
         self._count = 0
+        # Version, variant and time are those of the base, so that ids sort by time.
+        high = int(base.replace("-", ""), 16) >> _LOW_BITS
+        text = f"{high >> 2:016x}"
+        self._prefix, self._variant = (
+            f"{text[:8]}-{text[8:12]}-{text[12:]}-",
+            (high & 3) << _LOW_BITS,
+        )
 
     def next(self) -> str:
         self._count += 1
-        # Version, variant and time are those of the base, so that ids sort by time.
-        high = (int(self._base.replace("-", ""), 16) >> _LOW_BITS) << _LOW_BITS
         seed = f"{self._base}:{self._count}".encode()
         low = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big")
-        text = f"{high | (low & _LOW_MASK):032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        text = f"{self._variant | (low & _LOW_MASK):016x}"
+        return f"{self._prefix}{text[:4]}-{text[4:]}"
 
 
 _LOW_BITS = 62

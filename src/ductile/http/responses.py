@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -64,7 +63,7 @@ async def write_ledger(services: Services, work: Work[T]) -> T:
     """Hand a write transaction to the ledger's writer; return once it is durable."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     work = with_entry(work, services.clock.now())
-    services.ledger.submit(work, partial(LoopQueue.current().put, resolve_future(future)))
+    LoopQueue.current().submit(services.ledger, work, resolve_future(future))
     return await future
 
 

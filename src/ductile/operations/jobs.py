@@ -271,6 +271,7 @@ class JobReplay:
             branch="",
             scope_id=None,
             join_of=None,
+            trace=None,
             replay_of=job.id,
         )
         column = self._payload_column(job)

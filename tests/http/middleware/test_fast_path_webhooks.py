@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ductile.core.delivery.signatures import VerifiedWebhook
 from ductile.engine.ingress.webhook import AcceptWebhook
 from ductile.errors import LedgerFull
 from ductile.http.routes import webhooks
@@ -184,10 +185,26 @@ def test_failed_commit_is_reported_without_another_attempt(
         asked.append(1)
         raise error
 
-    monkeypatch.setattr(AcceptWebhook, "__call__", fail)
+    monkeypatch.setattr(AcceptWebhook, "_accept", fail)
     answer = post(api, "/hook/small", BODY, signature(BODY))
     assert (answer.status, answer.slug, taken, asked) == (status, code, [True], [1])
     assert b"inside" not in answer.raw
+
+
+def test_equal_deliveries_of_one_batch_create_one_job(api: ApiHarness) -> None:
+    compiled = api.gateway.compiled
+    endpoint = next(e for e in compiled.settings.webhooks.endpoints if e.path == "/hook/github")
+
+    def accept(delivery_id: str) -> AcceptWebhook:
+        signed = VerifiedWebhook(delivery_id, None, "00")
+        return AcceptWebhook(api.gateway, endpoint, signed, {"n": 1})
+
+    works = [accept("batch-1"), accept("batch-2"), accept("batch-1")]
+    taken = api.gateway.ledger.write(lambda tx: AcceptWebhook.run_together(tx, works))
+    assert [one.duplicate for one in taken] == [False, False, True]
+    assert taken[2].job_id == taken[0].job_id != taken[1].job_id
+    again = api.gateway.ledger.write(accept("batch-2"))
+    assert (again.duplicate, again.job_id) == (True, taken[1].job_id)
 
 
 def test_concurrent_requests_create_one_job_each(api: ApiHarness, taken: list[bool]) -> None:

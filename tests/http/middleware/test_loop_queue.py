@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ductile.errors import LedgerError
 from ductile.http.middleware.loop_queue import LoopQueue, resolve_future
+from ductile.store.engines.sqlite import SqliteLedger
+from tests.store.engines.sqlite.harness import Gate
+from tests.waiting import WAIT_LIMIT
 
 
 def test_results_of_all_threads_arrive() -> None:
@@ -80,5 +86,42 @@ def test_errors_arrive_and_cancelled_futures_are_skipped() -> None:
         assert await good == 2
         with pytest.raises(ValueError, match="no"):
             await bad
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    yield ledger
+    ledger.close()
+
+
+def test_transactions_of_a_turn_are_submitted_at_its_end(ledger: SqliteLedger) -> None:
+    gate = Gate(ledger)
+
+    async def main() -> tuple[int, int, list[int]]:
+        box, loop = LoopQueue.current(), asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in range(3)]
+        for number, future in enumerate(futures):
+            box.submit(ledger, lambda _, number=number: number, resolve_future(future))
+        before = len(ledger._queue._waiting)
+        await asyncio.sleep(0)
+        after = len(ledger._queue._waiting)
+        gate.open()
+        return before, after, await asyncio.wait_for(asyncio.gather(*futures), WAIT_LIMIT)
+
+    assert asyncio.run(main()) == (0, 3, [0, 1, 2])
+
+
+def test_refused_submission_is_reported_to_its_receiver(ledger: SqliteLedger) -> None:
+    ledger.close()
+
+    async def main() -> None:
+        future = asyncio.get_running_loop().create_future()
+        LoopQueue.current().submit(ledger, lambda _: None, resolve_future(future))
+        with pytest.raises(LedgerError):
+            await asyncio.wait_for(future, WAIT_LIMIT)
 
     asyncio.run(main())

@@ -80,6 +80,21 @@ def test_effects_have_every_notice_with_its_id(ledger: Ledger) -> None:
     assert [name for _, name, _ in found] == list("abcd")
 
 
+def test_many_notices_have_their_ids(ledger: Ledger) -> None:
+    announced: list[Effects] = []
+    ledger.listen(announced.append)
+    names = [f"notice-{number}" for number in range(45)]
+
+    def work(tx: Tx) -> None:
+        for name in names:
+            notices.post(tx, Notice("jobs", name, {}), NOW)
+
+    ledger.write(work)
+    stored = ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
+    assert [notice.type for notice in stored] == names
+    assert [(n.id, n.type) for n in announced[0].notices] == [(n.id, n.type) for n in stored]
+
+
 def test_rolled_back_rows_are_gone(ledger: Ledger) -> None:
     def work(tx: Tx) -> None:
         enqueueing("job-1")(tx)

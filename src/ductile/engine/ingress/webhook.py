@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+
+import orjson
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids, to_text
@@ -91,32 +94,60 @@ class AcceptWebhook:
         )
 
     def __call__(self, tx: Tx) -> AcceptedWebhook:
-        key = {"endpoint": self._path, "delivery_id": self._delivery_id}
-        if self._delivery_id is not None and not tx.run(
-            "insert_receipt", now=to_text(self._now), **key
-        ):
-            row = tx.one("receipt", **key)
-            return AcceptedWebhook(row[0] if row else None, duplicate=True)
+        return self.run_together(tx, [self])[0]
+
+    @staticmethod
+    def run_together(tx: Tx, works: Sequence[AcceptWebhook]) -> list[AcceptedWebhook]:
+        """Accept several requests: their receipts are read by one statement per endpoint."""
+        ids: dict[str, list[str]] = {}
+        for work in works:
+            if work._delivery_id is not None:
+                ids.setdefault(work._path, []).append(work._delivery_id)
+        known = {
+            (endpoint, delivery_id): job_id
+            for endpoint, given in ids.items()
+            for delivery_id, job_id in tx.all(
+                "receipts", endpoint=endpoint, ids=orjson.dumps(given).decode()
+            )
+        }
+        return [work._accept(tx, known) for work in works]
+
+    def _accept(self, tx: Tx, known: dict[tuple[str, str | None], str | None]) -> AcceptedWebhook:
+        """Create the jobs, unless `known` has the delivery; then add it."""
+        key = self._path, self._delivery_id
+        if key in known:
+            return AcceptedWebhook(known[key], duplicate=True)
         if self._signed is not None:
             replay = webhook_signatures.claim(tx, self._signed, self._now)
             if replay is not None:
                 return AcceptedWebhook(replay.accepted_as, duplicate=True)
-        ids = Ids(self._base_id)
-        place = spawn.insert_entry_context(tx, self._routing.intents, self._baggage, ids, self._now)
+        job_id = self._create_jobs(tx)
+        if self._delivery_id is not None:
+            known[key] = job_id
+            tx.append(
+                "insert_receipt",
+                endpoint=self._path,
+                delivery_id=self._delivery_id,
+                job_id=job_id,
+                now=to_text(self._now),
+            )
+        if self._signed is not None:
+            webhook_signatures.record_result(tx, self._signed, job_id)
+        return AcceptedWebhook(job_id)
+
+    def _create_jobs(self, tx: Tx) -> str | None:
+        """Returns the id of the first one."""
+        ids, intents = Ids(self._base_id), self._routing.intents
+        place = spawn.insert_entry_context(tx, intents, self._baggage, ids, self._now)
         if self._trace is not None:
             place = replace(place, trace=self._trace)
         spawned = close.write_intents(
-            tx, self._routing.intents, place, self._tx_config, ids, self._now
+            tx, intents, place, self._tx_config, ids, self._now, is_new_event=True
         )
         for lost in self._routing.unrouted:
             notice = {"event_id": lost.event_id, "pipeline": lost.pipeline, "reason": lost.reason}
             notices.post(tx, Notice("events", "event.unrouted", notice), self._now)
-        job_id = spawned.job_ids[0] if spawned.job_ids else None
-        if self._delivery_id is not None:
-            tx.run("fill_receipt", job_id=job_id, **key)
-        if self._signed is not None:
-            webhook_signatures.record_result(tx, self._signed, job_id)
-        return AcceptedWebhook(job_id)
+        return spawned.job_ids[0] if spawned.job_ids else None
 
 
 def describe_request(name: str, event: str | None, delivery_id: str | None) -> dict[str, Json]:

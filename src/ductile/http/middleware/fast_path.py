@@ -163,7 +163,7 @@ class TriggerRoute(EndpointRoute):
             new = new_job(plugin, command, self._submitted_by(scope), given, actor, trace)
             work = services.enqueueing(new)
             committed = partial(self._respond, scope["path"], new, started, respond)
-            services.ledger.submit(work, partial(LoopQueue.current().put, committed))
+            LoopQueue.current().submit(services.ledger, work, committed)
         except (DuctileError, orjson.JSONDecodeError):
             return False
         return True

@@ -1,12 +1,18 @@
-"""Results of the ledger's threads for the event loop: one wake-up for all that are waiting."""
+"""Transactions of the event loop, and their results: one wake-up for all that come together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+
+from ductile.errors import DuctileError
+
+if TYPE_CHECKING:
+    from ductile.store.engines.api import Ledger, Work
 
 Receiver = Callable[[Any, BaseException | None], None]
 """Takes a result or an error, in the event loop."""
@@ -18,7 +24,8 @@ class LoopQueue:
     """The results that one event loop waits for. `put` may be called in any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._wake = loop.call_soon_threadsafe
+        self._wake, self._call_soon = loop.call_soon_threadsafe, loop.call_soon
+        self._submitted: list[tuple[Ledger, Work[Any], Receiver]] = []
         self._results: deque[tuple[Receiver, Any, BaseException | None]] = deque()
         self._woken = False
 
@@ -30,6 +37,23 @@ class LoopQueue:
         if queue is None:
             queue = _queues[loop] = LoopQueue(loop)
         return queue
+
+    def submit(self, ledger: Ledger, work: Work[Any], receiver: Receiver) -> None:
+        """Commit `work` with those that the loop submits in the same turn.
+
+        Otherwise the first of them would wake the writer, which would commit it alone.
+        """
+        if not self._submitted:
+            self._call_soon(self._submit_all)
+        self._submitted.append((ledger, work, receiver))
+
+    def _submit_all(self) -> None:
+        submitted, self._submitted = self._submitted, []
+        for ledger, work, receiver in submitted:
+            try:
+                ledger.submit(work, partial(self.put, receiver))
+            except DuctileError as error:
+                self.put(receiver, None, error)
 
     def put(self, receiver: Receiver, result: Any, error: BaseException | None) -> None:
         self._results.append((receiver, result, error))

@@ -199,7 +199,7 @@ class WebhookFastPath(FastPath, FastRoute):
             if not isinstance(work, AcceptWebhook):
                 return False
             committed = partial(self._respond, endpoint, respond)
-            self._services.ledger.submit(work, partial(LoopQueue.current().put, committed))
+            LoopQueue.current().submit(self._services.ledger, work, committed)
         except DuctileError:
             return False
         return True

@@ -175,7 +175,32 @@ class Tx(Protocol):
         """
 
 
+INSERT_NOTICE = "insert_notice"
+
+
+class AppendedRows:
+    """The rows of a transaction that are not written yet, by the query that writes them."""
+
+    def __init__(self) -> None:
+        self.effects = Effects()
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._notices: list[StoredNotice] = []
+        """The notices among them, without their ids."""
+
+    def append(self, query: str, /, **values: Any) -> None:
+        self._add(query, values)
+
+    def post(self, notice: StoredNotice, plugin: str | None) -> None:
+        self._notices.append(notice)
+        self._add(INSERT_NOTICE, notice.insert_values(plugin))
+
+    def _add(self, query: str, values: dict[str, Any]) -> None:
+        self._rows.setdefault(query, []).append(values)
+
+
 Work = Callable[[Tx], T]
+"""A transaction. A class of them may have a static method `run_together(tx, works)`, which returns
+their results: an engine may run it in the place of several transactions that follow each other."""
 Done = Callable[[T | None, BaseException | None], None]
 Listener = Callable[[Effects], None]
 

@@ -167,6 +167,11 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
+_INSERT = re.compile(
+    r"INSERT INTO (?P<table>\w+) \((?P<columns>[^)]+)\)\s+VALUES \((?P<values>.+)\)"
+    r"(?P<returning>\s+RETURNING id)?",
+    re.DOTALL,
+)
 _NAME = re.compile(r"^-- name: (\w+)(?: \[(\w+)\])?\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
 _FRAGMENT = re.compile(r"@(\w+)@")
@@ -211,3 +216,29 @@ def _set_placeholders(sql: str, engine: str) -> str:
     if engine == "postgres":
         sql = _PLACEHOLDER.sub(r"%(\1)s", sql.replace("%", "%%"))
     return sql
+
+
+@cache
+def parse_insert(engine: str, query: str) -> re.Match[str]:
+    """The parts of a query that inserts one row of parameters and literals."""
+    match = _INSERT.fullmatch(load_queries(engine)[query])
+    if match is None:
+        raise ValueError(f"the query {query} does not insert one row")
+    return match
+
+
+@cache
+def uses_rows_of(engine: str, query: str, insert: str) -> bool:
+    """Whether a query uses the table of one that `parse_insert` knows."""
+    table = parse_insert(engine, insert)["table"]
+    return re.search(rf"\b{table}\b", load_queries(engine)[query]) is not None
+
+
+@cache
+def insert_rows(query: str, count: int) -> tuple[str, tuple[str, ...]]:
+    """The form of an INSERT that writes `count` rows on SQLite, and the parameters of each row."""
+    match = parse_insert("sqlite", query)
+    row = f"({_PLACEHOLDER.sub('?', match['values'])})"
+    # Without OR FAIL, SQLite would copy each page before the statement changes it.
+    into = f"INSERT OR FAIL INTO {match['table']} ({match['columns']})"
+    return f"{into} VALUES {', '.join([row] * count)}", tuple(_PLACEHOLDER.findall(match["values"]))

@@ -32,6 +32,7 @@ from ductile.store.engines.write_queue import (
     WriteQueue,
     call_safely,
     notify_listeners,
+    run_batch,
 )
 from ductile.store.go_ledger import refuse_go_ledger
 
@@ -86,6 +87,9 @@ class SqliteLedger:
             return
         with translating_errors():
             migrate(SqliteSchema(self._connection, self.path))
+            # A statement of several rows can fail at any of them, so that SQLite keeps the pages
+            # that it changes: otherwise in a temporary file.
+            self._connection.pragma("temp_store", "memory")
         self._files = OpenFiles(self.path)
         self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
         self._writer.start()
@@ -260,11 +264,7 @@ class SqliteLedger:
             self._broken = LedgerBroken(f"a failed transaction cannot be rolled back: {error}")
 
     def _commit_all(self, batch: list[PendingWrite]) -> None:
-        if self._commit_together(batch):
-            return
-        if all(pending.error is None for pending in batch) and self._commit_together(
-            batch, guarded=True
-        ):
+        if self._commit_together(batch) or self._commit_together(batch, guarded=True):
             return
         for pending in batch:
             if pending.error is None:
@@ -287,33 +287,56 @@ class SqliteLedger:
         the transaction itself. Guarded, an error rolls back its own transaction only, unless
         SQLite has abandoned the whole batch; then only the failed transaction has an error.
         """
-        connection = self._connection
         if not self._begin(batch):
             return True
+        if not (self._run_each(batch) if guarded else self._run_all(batch)):
+            return False
+        if self._connection.in_transaction:
+            self._commit(batch)
+        return True
+
+    def _run_all(self, batch: list[PendingWrite]) -> bool:
+        """Run them as one transaction, which an error ends; False if they have to run again."""
+        tx = SqliteTx(self._connection)
+        try:
+            run_batch(tx, batch)
+            tx.write_rows()
+        except Exception as error:  # noqa: BLE001 - reported to its caller
+            was_abandoned = not self._connection.in_transaction
+            if not was_abandoned:
+                self._connection.execute("ROLLBACK")
+            if len(batch) == 1:
+                batch[0].error = translate_error(error)
+                return True
+            if not was_abandoned:
+                return False
+            # By SQLite, on a full disk: the others run again one by one.
+            for pending in batch:
+                self._commit_together([pending])
+            return True
+        batch[0].effects = tx.effects
+        return True
+
+    def _run_each(self, batch: list[PendingWrite]) -> bool:
+        """Run them with a savepoint each; False if they have to run again."""
+        connection = self._connection
         for pending in batch:
-            if guarded:
-                connection.execute("SAVEPOINT work")
+            connection.execute("SAVEPOINT work")
             try:
                 tx = SqliteTx(connection)
                 pending.result = pending.work(tx)
+                tx.write_rows()
                 pending.effects = tx.effects
             except Exception as error:  # noqa: BLE001 - reported to its caller
                 pending.error = translate_error(error)
                 if not connection.in_transaction:
                     return False
-                if guarded and is_damage(error):
+                if is_damage(error):
                     # SQLite would refuse to commit the others, although they were not affected.
                     connection.execute("ROLLBACK")
                     return False
-                if not guarded:
-                    connection.execute("ROLLBACK")
-                    if len(batch) > 1:
-                        pending.error = None
-                    return len(batch) == 1
                 connection.execute("ROLLBACK TO work")
-            if guarded:
-                connection.execute("RELEASE work")
-        self._commit(batch)
+            connection.execute("RELEASE work")
         return True
 
     def _commit(self, batch: list[PendingWrite]) -> None:

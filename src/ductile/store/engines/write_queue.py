@@ -13,9 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 
-from ductile.store.engines.api import Done, Effects, Listener, Work
+from ductile.store.engines.api import Done, Effects, Listener, Tx, Work
 
 CHECK_INTERVAL = 0.005
 """Seconds between two checks; also how long a transaction waits to be taken along."""
@@ -54,6 +55,23 @@ class PendingWrite:
     def report(self) -> None:
         """Pass the result or the error to the caller."""
         self.done(self.result, self.error)
+
+
+def run_batch(tx: Tx, batch: Iterable[PendingWrite]) -> None:
+    """Run transactions as one; those that offer it together."""
+    for run_together, group in groupby(batch, _find_run_together):
+        pendings = list(group)
+        if run_together is None:
+            for pending in pendings:
+                pending.result = pending.work(tx)
+            continue
+        results = run_together(tx, [pending.work for pending in pendings])
+        for pending, result in zip(pendings, results, strict=True):
+            pending.result = result
+
+
+def _find_run_together(pending: PendingWrite) -> Callable[[Tx, list[Any]], list[Any]] | None:
+    return getattr(pending.work, "run_together", None)
 
 
 class CommitLatch:

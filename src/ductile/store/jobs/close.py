@@ -76,10 +76,16 @@ def write_intents(
     tx_config: TxConfig,
     ids: Ids,
     now: datetime,
+    *,
+    is_new_event: bool = False,
 ) -> Spawned:
     """Write what routing decided, and end what ends at once; returns what the intents became."""
-    spawned = spawn.insert_intents(tx, intents, point, tx_config, ids, now)
-    _run(Closing(tx, tx_config, ids, now), work_after(spawned))
+    spawned = spawn.insert_intents(
+        tx, intents, point, tx_config, ids, now, is_new_event=is_new_event
+    )
+    # Nothing follows from most of them.
+    if work := work_after(spawned):
+        _run(Closing(tx, tx_config, ids, now), work)
     return spawned
 
 

@@ -68,9 +68,14 @@ def insert_intents(
     tx_config: TxConfig,
     ids: Ids,
     now: datetime,
+    *,
+    is_new_event: bool = False,
 ) -> Spawned:
-    """Write all intents; a job that an event has already created is not created again."""
-    writer = _IntentWriter(tx, tx_config, ids, now)
+    """Write all intents; a job that an event has already created is not created again.
+
+    Of a new event no job exists yet: they are written together with other rows.
+    """
+    writer = _IntentWriter(tx, tx_config, ids, now, is_new_event=is_new_event)
     for intent in intents:
         writer.write(intent, point)
     return writer.spawned
@@ -86,8 +91,13 @@ def post_unrouted(tx: Tx, job: Job, unrouted: Iterable[Unrouted], now: datetime)
 class _IntentWriter:
     """Writes one intent after the other, and collects the results in `spawned`."""
 
-    def __init__(self, tx: Tx, tx_config: TxConfig, ids: Ids, now: datetime) -> None:
+    def __init__(
+        self, tx: Tx, tx_config: TxConfig, ids: Ids, now: datetime, *, is_new_event: bool
+    ) -> None:
         self._tx, self._tx_config, self._ids, self._now = tx, tx_config, ids, now
+        self._is_new_event = is_new_event
+        self._written: set[tuple[str, ...]] = set()
+        """The identities of the jobs of a new event."""
         self.spawned = Spawned()
 
     def write(self, intent: Intent, point: SpawnPoint) -> None:
@@ -234,39 +244,37 @@ class _IntentWriter:
         self.spawned.scope_ids.append(id)
 
     def _insert_job(self, intent: SpawnJob, point: SpawnPoint) -> None:
-        job_id = self._ids.next()
+        job_id, config = self._ids.next(), self._tx_config
         column = payload_column(intent.command, intent.event)
-        added = self._tx.run(
-            "insert_routed_job",
-            id=job_id,
-            plugin=intent.plugin,
-            command=intent.command,
-            payload=enqueue.encode_payload(column),
-            max_attempts=self._tx_config.max_attempts(intent.plugin, intent.command),
-            submitted_by=intent.submitted_by.value,
-            dedupe_key=intent.dedupe_key,
-            dedupe_ttl=intent.dedupe_ttl,
-            now=to_text(self._now),
-            parent_job_id=intent.parent_job_id,
-            source_event_id=intent.event.event_id,
-            snapshot_id=self._tx_config.snapshot_id,
-            context_id=point.context_id,
-            hops=intent.hops,
-            pipeline=intent.pipeline,
-            step_path=intent.step_path,
-            branch=intent.branch,
-            scope_id=point.scope_id if intent.pipeline else None,
-            join_of=point.join_of,
-            replay_of=None,
-        )
-        if not added:
+        trace = point.trace or self._find_trace(intent) if config.traced else None
+        values = {
+            "id": job_id,
+            "plugin": intent.plugin,
+            "command": intent.command,
+            "payload": enqueue.encode_payload(column),
+            "max_attempts": config.max_attempts(intent.plugin, intent.command),
+            "submitted_by": intent.submitted_by.value,
+            "dedupe_key": intent.dedupe_key,
+            "dedupe_ttl": intent.dedupe_ttl,
+            "now": to_text(self._now),
+            "parent_job_id": intent.parent_job_id,
+            "source_event_id": intent.event.event_id,
+            "snapshot_id": config.snapshot_id,
+            "context_id": point.context_id,
+            "hops": intent.hops,
+            "pipeline": intent.pipeline,
+            "step_path": intent.step_path,
+            "branch": intent.branch,
+            "scope_id": point.scope_id if intent.pipeline else None,
+            "join_of": point.join_of,
+            "replay_of": None,
+            "trace": None if trace is None else trace.to_column(),
+        }
+        if not self._insert_row(intent, values):
             return
-        config = self._tx_config
         enqueue.set_limit_key(self._tx, job_id, intent.plugin, intent.command, column, config)
         priority = max(intent.priority, config.priority(intent.plugin, intent.pipeline))
         enqueue.set_place(self._tx, job_id, priority, self._now)
-        if config.traced:
-            traces.set_trace(self._tx, [job_id], point.trace or self._find_trace(intent))
         self.spawned.job_ids.append(job_id)
         if intent.dead is not None:
             self.spawned.over_limit.append((job_id, intent.dead))
@@ -277,6 +285,16 @@ class _IntentWriter:
         else:
             self._tx.effects.ready += 1
         self._post_notice(job_id, intent)
+
+    def _insert_row(self, intent: SpawnJob, values: Mapping[str, object]) -> bool:
+        """Write the row of a job; False if its event already has the job."""
+        if not self._is_new_event:
+            return bool(self._tx.run("insert_routed_job", **values))
+        if intent.identity in self._written:
+            return False
+        self._written.add(intent.identity)
+        self._tx.append("insert_job_of_new_event", **values)
+        return True
 
     def _post_notice(self, job_id: str, intent: SpawnJob) -> None:
         fields = {
@@ -329,14 +347,14 @@ def insert_entry_context(
     if not baggage or not any(isinstance(intent, SpawnJob) for intent in intents):
         return SpawnPoint()
     context_id = ids.next()
-    insert_context(
-        tx,
+    tx.append(
+        "insert_new_context",
         id=context_id,
         parent_id=None,
         pipeline=None,
         step_id=None,
         accumulated=orjson.dumps(baggage).decode(),
-        now=now,
+        now=to_text(now),
     )
     return SpawnPoint(context_id=context_id)
 

@@ -22,17 +22,20 @@ VALUES (:id, :plugin, :command, :payload, 'queued', :attempt, :max_attempts, :su
 ON CONFLICT DO NOTHING;
 
 -- name: insert_routed_job
--- A job for an event. No row means that this event already has the job.
+-- No row means that this event already has the job.
+@insert_job_of_new_event@
+ON CONFLICT DO NOTHING;
+
+-- name: insert_job_of_new_event
 INSERT INTO job_queue (id, plugin, command, payload, status, attempt, max_attempts,
                        submitted_by, dedupe_key, dedupe_ttl, created_at, parent_job_id,
                        source_event_id, enqueued_snapshot_id, event_context_id,
                        entered_context_id, hops, pipeline, step_path, branch, scope_id, join_of,
-                       replay_of)
+                       replay_of, trace)
 VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted_by,
         :dedupe_key, :dedupe_ttl, :now, :parent_job_id, :source_event_id, :snapshot_id,
         :context_id, :context_id, :hops, :pipeline, :step_path, :branch, :scope_id, :join_of,
-        :replay_of)
-ON CONFLICT DO NOTHING;
+        :replay_of, :trace);
 
 -- name: outstanding_duplicate
 -- A queued or running job with the same key and target, and of the step if one is given.

@@ -12,14 +12,10 @@ DO UPDATE SET body_hash = excluded.body_hash, answer = excluded.answer,
               created_at = excluded.created_at;
 
 -- name: insert_receipt
--- No row means that this delivery was received before.
 INSERT INTO webhook_receipts (endpoint, delivery_id, job_id, created_at)
-VALUES (:endpoint, :delivery_id, NULL, :now)
-ON CONFLICT DO NOTHING;
+VALUES (:endpoint, :delivery_id, :job_id, :now);
 
--- name: receipt
-SELECT job_id FROM webhook_receipts WHERE endpoint = :endpoint AND delivery_id = :delivery_id;
-
--- name: fill_receipt
-UPDATE webhook_receipts SET job_id = :job_id
-WHERE endpoint = :endpoint AND delivery_id = :delivery_id;
+-- name: receipts
+-- Those of deliveries that were received before.
+SELECT delivery_id, job_id FROM webhook_receipts
+WHERE endpoint = :endpoint AND delivery_id IN (SELECT given.id FROM @given@);

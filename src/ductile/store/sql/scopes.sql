@@ -104,9 +104,12 @@ SELECT result FROM job_log WHERE id = (
   ORDER BY j.plugin = :switch, j.seq DESC LIMIT 1);
 
 -- name: insert_context
-INSERT INTO event_context (id, parent_id, pipeline_name, step_id, accumulated_json, created_at)
-VALUES (:id, :parent_id, :pipeline, :step_id, :accumulated, :now)
+@insert_new_context@
 ON CONFLICT (id) DO NOTHING;
+
+-- name: insert_new_context
+INSERT INTO event_context (id, parent_id, pipeline_name, step_id, accumulated_json, created_at)
+VALUES (:id, :parent_id, :pipeline, :step_id, :accumulated, :now);
 
 -- name: context
 SELECT accumulated_json FROM event_context WHERE id = :id;

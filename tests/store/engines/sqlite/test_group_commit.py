@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from typing import Any
 
@@ -241,3 +242,77 @@ class TestCommitsByOtherThreads:
         shared_ledger.submit(put("late"), lambda _result, error: reported.append(error))
         shared_ledger.close()
         assert reported == [None]
+
+
+def appended(job_id: str) -> dict[str, Any]:
+    change = {"from_status": "queued", "to_status": "running", "attempt": 1, "reason": None}
+    return {"job_id": job_id, "now": "t", **change}
+
+
+def transitions(ledger: SqliteLedger, job_id: str) -> int:
+    return len(ledger.read(lambda tx: tx.dicts("job_transitions", id=job_id)))
+
+
+def test_rows_of_a_batch_share_statements(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    statements: list[str] = []
+    ledger._connection.set_exec_trace(lambda _, sql, __: statements.append(sql) or True)
+    for n in range(17):
+        answers.submit(str(n), lambda tx: tx.append("insert_transition", **appended("many")))
+    gate.open()
+    assert set(answers.all(17).values()) == {None}
+    assert transitions(ledger, "many") == 17
+    assert len([sql for sql in statements if "job_transitions" in sql]) == 2
+
+
+def test_transaction_sees_appended_rows_of_earlier_ones_of_its_batch(
+    ledger: SqliteLedger,
+) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+    seen: list[int] = []
+    answers.submit("appends", lambda tx: tx.append("insert_transition", **appended("seen")))
+    answers.submit("reads", lambda tx: seen.append(len(tx.dicts("job_transitions", id="seen"))))
+    gate.open()
+    answers.all(2)
+    assert seen == [1]
+
+
+def test_failed_transaction_loses_only_its_own_appended_rows(ledger: SqliteLedger) -> None:
+    gate, answers = Gate(ledger), Answers(ledger)
+
+    def fails(tx: Any) -> None:
+        tx.append("insert_transition", **appended("lost"))
+        raise ValueError("mine")
+
+    answers.submit("a", lambda tx: tx.append("insert_transition", **appended("kept")))
+    answers.submit("bad", fails)
+    answers.submit("unwritable", lambda tx: tx.append("insert_transition", **appended(None)))  # type: ignore[arg-type]
+    answers.submit("c", lambda tx: tx.append("insert_transition", **appended("kept")))
+    gate.open()
+    errors = answers.all(4)
+    assert isinstance(errors["bad"], ValueError)
+    assert isinstance(errors["unwritable"], apsw.ConstraintError)
+    assert (errors["a"], errors["c"]) == (None, None)
+    assert (transitions(ledger, "kept"), transitions(ledger, "lost")) == (2, 0)
+
+
+class Joined:
+    """Transactions that run together; the result is the number of those that did."""
+
+    def __call__(self, tx: Any) -> int:
+        return self.run_together(tx, [self])[0]
+
+    @staticmethod
+    def run_together(tx: Any, works: list[Joined]) -> list[int]:
+        for _ in works:
+            tx.append("insert_transition", **appended("joined"))
+        return [len(works)] * len(works)
+
+
+def test_neighbours_of_a_kind_run_together(ledger: SqliteLedger) -> None:
+    gate, results = Gate(ledger), queue.SimpleQueue[int | None]()
+    for work in (Joined(), Joined(), put("between"), Joined()):
+        ledger.submit(work, lambda result, _: results.put(result))
+    gate.open()
+    assert [results.get(timeout=WAIT_LIMIT) for _ in range(4)] == [2, 2, 1, 1]
+    assert transitions(ledger, "joined") == 3

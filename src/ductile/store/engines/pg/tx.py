@@ -17,14 +17,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from ductile.store.engines import queries
-from ductile.store.engines.api import Effects, Row, StoredNotice
+from ductile.store.engines.api import INSERT_NOTICE, AppendedRows, Row
 
-INSERT_NOTICE = "insert_notice"
-_INSERT = re.compile(
-    r"INSERT INTO (?P<table>\w+) \((?P<columns>[^)]+)\)\s+VALUES \((?P<values>.+)\)"
-    r"(?P<returning>\s+RETURNING id)?",
-    re.DOTALL,
-)
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _OPTIONAL_FILTER = re.compile(r"CAST\(%\(\w+\)s AS \w+\) IS NULL\s+OR")
 _ALL_COLUMNS = re.compile(r"\b\w+\.\*|SELECT \* FROM [a-z]\w*\b(?!\()")
@@ -47,9 +41,7 @@ class BatchInsert(NamedTuple):
 @cache
 def batch_insert(query: str) -> BatchInsert:
     """Derive it from the query of one row, whose values are parameters and literals."""
-    match = _INSERT.fullmatch(queries.load_queries("postgres")[query])
-    if match is None:
-        raise ValueError(f"the query {query} does not insert one row")
+    match = queries.parse_insert("postgres", query)
     table, columns = match["table"], [column.strip() for column in match["columns"].split(",")]
     selected, parameters = [], []
     values = [value.strip() for value in match["values"].split(",")]
@@ -74,11 +66,6 @@ def _write_all(inserts: tuple[str, ...]) -> bytes:
 
 
 @cache
-def _uses_table(query: str, table: str) -> bool:
-    return re.search(rf"\b{table}\b", queries.load_queries("postgres")[query]) is not None
-
-
-@cache
 def _may_prepare(query: str) -> bool | None:
     """None: after some executions. False where the best plan depends on the values, because a
     filter is applied unless its value is NULL; and for all columns of a table, because the
@@ -87,24 +74,7 @@ def _may_prepare(query: str) -> bool | None:
     return False if _OPTIONAL_FILTER.search(sql) or _ALL_COLUMNS.search(sql) else None
 
 
-class _AppendedRows:
-    """Rows that are not written yet, by the query that writes them."""
-
-    def __init__(self) -> None:
-        self.effects = Effects()
-        self._rows: dict[str, list[dict[str, Any]]] = {}
-        self._notices: list[StoredNotice] = []
-        """The notices among them, without their ids."""
-
-    def append(self, query: str, /, **values: Any) -> None:
-        self._rows.setdefault(query, []).append(values)
-
-    def post(self, notice: StoredNotice, plugin: str | None) -> None:
-        self._notices.append(notice)
-        self.append(INSERT_NOTICE, **notice.insert_values(plugin))
-
-
-class PostgresTx(_AppendedRows):
+class PostgresTx(AppendedRows):
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         super().__init__()
         self._connection = connection
@@ -179,7 +149,7 @@ class PostgresTx(_AppendedRows):
 
     def _write_rows_for(self, query: str) -> None:
         """Write what was appended, if this query could see it."""
-        if any(_uses_table(query, batch_insert(appended).table) for appended in self._rows):
+        if any(queries.uses_rows_of("postgres", query, appended) for appended in self._rows):
             self.write_rows()
 
     def _sql(self, query: str) -> Any:
@@ -190,7 +160,7 @@ class NeedsConnection(BaseException):
     """A transaction does more than append rows. No `except Exception` of its own may catch it."""
 
 
-class InsertOnlyTx(_AppendedRows):
+class InsertOnlyTx(AppendedRows):
     """Runs a transaction that only appends rows; raises `NeedsConnection` if it does more."""
 
     def all(self, query: str, /, **values: Any) -> NoReturn:  # noqa: ARG002
