@@ -62,7 +62,7 @@ def test_any_iso_form_is_read(text):
     "text",
     ["", "yesterday", "2026-13-01", "2026-02-08T25:00:00Z", "0001-01-01T00:00:00+08:00"],
 )
-def test_what_is_no_time_is_refused(text):
+def test_text_that_is_not_a_time_is_refused(text):
     with pytest.raises(ValueError):
         from_text(text)
 

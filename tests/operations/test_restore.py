@@ -165,7 +165,7 @@ def refusals(folder: Path) -> dict[str, Callable[[Path], object]]:
 
 
 @pytest.mark.parametrize("kind", ["garbage", "empty", "foreign"])
-def test_what_is_no_backup_is_refused(site: Site, folder: Path, kind: str) -> None:
+def test_file_that_is_not_a_backup_is_refused(site: Site, folder: Path, kind: str) -> None:
     source = folder / "ledger.db"
     refusals(folder)[kind](source)
     with pytest.raises(Refused, match="is not a backup that can be read"):
@@ -181,7 +181,7 @@ def test_what_is_not_there_is_refused(site: Site, folder: Path) -> None:
         restore_copy(site, folder)
 
 
-def test_the_ledger_itself_is_no_backup_of_it(site: Site) -> None:
+def test_ledger_is_not_accepted_as_its_own_backup(site: Site) -> None:
     with site.opened():
         pass
     with pytest.raises(Refused, match="the ledger itself"):

@@ -57,7 +57,7 @@ def test_no_gateway_is_alive_if_none_runs(place: Site) -> None:
     ledger.close()
 
 
-def test_a_running_job_of_a_living_gateway_is_no_breach(place: Site) -> None:
+def test_running_job_of_a_living_gateway_is_not_a_violation(place: Site) -> None:
     gate = place.gate()
     place.plugin("slow", gate.script() + OK)
     with place.running() as site_run:
@@ -74,7 +74,7 @@ def test_a_running_job_of_a_living_gateway_is_no_breach(place: Site) -> None:
         site_run.ended(job_id)
 
 
-def test_an_empty_database_is_no_ledger(place: Site) -> None:
+def test_empty_database_is_not_a_ledger(place: Site) -> None:
     state = place.load().settings.state
     if state.path is not None:
         place.state.mkdir()

@@ -127,7 +127,7 @@ class LockHolder(NamedTuple):
     pid: int | None
     """From the kernel; None if it is not visible here, such as in another container."""
     is_gateway: bool | None
-    """False for a command; None if the file does not tell, as in the first moment of a lock."""
+    """False for a command; None if the file does not show it, as in the first moment of a lock."""
 
     @property
     def is_alive(self) -> bool:

@@ -113,7 +113,7 @@ class TestRequest:
         sent = request(protocol=1, command="handle", event=EVENT, context={"trace": 7})
         assert sent["event"]["payload"]["trace"] == 7
 
-    def test_a_payload_that_is_no_object_takes_no_context(self) -> None:
+    def test_payload_that_is_not_an_object_gets_no_context(self) -> None:
         sent = request(command="handle", event={**EVENT, "payload": [1]}, context={"trace": 7})
         assert sent["event"]["payload"] == [1]
 
@@ -182,11 +182,11 @@ class TestEventOf:
     def test_an_object_with_a_payload_alone_is_an_envelope(self) -> None:
         assert self.event({"payload": {"a": 1}})["payload"] == {"a": 1}
 
-    def test_a_type_that_is_no_text_is_not_passed_on(self) -> None:
+    def test_type_that_is_not_text_is_dropped(self) -> None:
         assert self.event({"type": 5})["type"] == "api.trigger"
 
     @pytest.mark.parametrize(("column", "payload"), [(None, {}), ([1], [1]), ("x", "x")])
-    def test_a_column_that_is_no_object_is_the_payload(self, column: Any, payload: Any) -> None:
+    def test_column_that_is_not_an_object_is_the_payload(self, column: Any, payload: Any) -> None:
         assert self.event(column)["payload"] == payload
 
 
@@ -258,7 +258,7 @@ class TestResponse:
     def test_an_error_needs_no_result(self) -> None:
         assert not accepted({"status": "error"}).missing_result
 
-    def test_an_error_that_is_no_text_becomes_text(self) -> None:
+    def test_error_that_is_not_text_becomes_text(self) -> None:
         assert accepted({"status": "error", "error": {"code": 5}}).error == '{"code":5}'
 
     @pytest.mark.parametrize("event", [{"type": "a"}, {"type": "a", "payload": None}])
@@ -372,7 +372,7 @@ class TestProtocolError:
         assert len(reason) < 120
 
     @pytest.mark.parametrize("retry", [0, 1, "false", []])
-    def test_a_retry_that_is_no_boolean(self, retry: Any) -> None:
+    def test_retry_that_is_not_a_boolean(self, retry: Any) -> None:
         assert refused({"status": "error", "retry": retry}).startswith("retry is ")
 
     @pytest.mark.parametrize("updates", [[], "", 0, False, "x"])
@@ -384,7 +384,7 @@ class TestProtocolError:
         assert refused({"status": "ok", "events": events}).startswith("events is ")
 
     @pytest.mark.parametrize("event", ["a", None, []])
-    def test_an_event_that_is_no_object(self, event: Any) -> None:
+    def test_event_that_is_not_an_object(self, event: Any) -> None:
         reason = refused({"status": "ok", "events": [{"type": "a"}, event]})
         assert reason.startswith("events[1] is ")
 
@@ -393,7 +393,7 @@ class TestProtocolError:
         reason = refused({"status": "ok", "events": [event]})
         assert reason.startswith("events[0].type is ")
 
-    def test_an_event_whose_dedupe_key_is_no_text(self) -> None:
+    def test_event_whose_dedupe_key_is_not_text(self) -> None:
         reason = refused({"status": "ok", "events": [{"type": "a", "dedupe_key": 5}]})
         assert reason.startswith("events[0].dedupe_key is ")
 
@@ -414,7 +414,7 @@ class TestNul:
         assert response.state_updates == {"k\ufffd": ["\ufffd"]}
         assert "\0" not in json.dumps(response.raw, ensure_ascii=False)
 
-    def test_an_escaped_backslash_before_u0000_is_no_nul(self) -> None:
+    def test_escaped_backslash_before_u0000_is_not_nul(self) -> None:
         assert accepted(rb'{"status":"ok","result":"\\u0000"}').result == r"\u0000"
 
     def test_other_values_stay_as_they_are(self) -> None:

@@ -96,7 +96,7 @@ def test_a_status_too_far_away_to_look_at() -> None:
         ({"status": "ok", "result": "x", "logs": [{"level": "info"}]}, "1 of 1 logs are dropped"),
     ],
 )
-def test_what_costs_something_but_is_no_failure(answer: dict[str, Any], what: str) -> None:
+def test_costly_response_is_a_warning(answer: dict[str, Any], what: str) -> None:
     advice = only(advice_for(json.dumps(answer).encode()))
     assert advice.severity is Severity.WARNING
     assert what in advice.what

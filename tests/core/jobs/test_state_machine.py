@@ -74,7 +74,7 @@ def test_a_walk_is_checked_at_every_step_of_it():
         edges(R, (F, S))
 
 
-def test_a_walk_of_no_steps_is_no_edge():
+def test_path_without_steps_is_not_an_edge():
     assert edges(R, ()) == []
 
 

@@ -38,7 +38,7 @@ def test_a_target_without_handle_and_a_route_written_twice_are_warned_about():
     assert {warning.severity for warning in routes.warnings} == {Severity.WARNING}
 
 
-def test_sources_besides_plugins_can_be_named():
+def test_sources_other_than_plugins_can_be_named():
     assert isinstance(
         compile_routes([{**GOOD, "from": "peer"}], PLUGINS, sources=frozenset({"peer"})), Routes
     )

@@ -213,7 +213,7 @@ def test_what_a_result_is_copied_into_is_bounded_in_all():
     assert flaw.reason.startswith(f"a result of {MAX_COPIED // 4} bytes would be copied into 5")
 
 
-def test_one_copy_is_no_more_than_the_answer_and_no_result_is_copied_nowhere():
+def test_one_copy_or_no_result_is_within_the_limit_of_copies():
     assert too_much_copied([{}], "x" * (MAX_COPIED + 1)) is None
     assert too_much_copied([{}] * 1000, None) is None
 
@@ -258,7 +258,7 @@ def test_the_column_of_a_handle_job_holds_the_envelope_and_of_others_the_payload
         assert entered_payload(command, payload_column(command, event)) == {"a": 1}
 
 
-def test_a_column_that_is_no_envelope_is_the_payload():
+def test_column_that_is_not_an_envelope_is_the_payload():
     assert entered_payload("handle", {"a": 1}) == {"a": 1}
     assert entered_payload("handle", {"type": "x"}) == {}
     assert entered_payload("handle", None) == {}

@@ -40,7 +40,7 @@ def test_under_the_same_rule_nothing_changes(rule: Every | Monthly | Cron | At |
     [pair for pair in permutations(RULES, 2) if set(pair) != {Every(3600), Monthly()}],
     ids=str,
 )
-def test_another_kind_begins_anew_and_stays_paused(
+def test_schedule_of_another_kind_restarts_and_stays_paused(
     before: Every | Monthly | Cron | At | After, rule: Every | Monthly | Cron | At | After
 ) -> None:
     found = seen(entry(rule), replace(SEEN, paused=True), rule_text(entry(before)), NOON, LATER)

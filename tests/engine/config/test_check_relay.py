@@ -34,7 +34,7 @@ def relaying(event: str = "made") -> list[dict[str, Any]]:
     return [{"name": "p", "on": "go", "steps": [step]}]
 
 
-def test_what_fits_together_is_no_problem(site: Site) -> None:
+def test_matching_relay_settings_have_no_problem(site: Site) -> None:
     assert problems(site, instances=[LAB], pipelines=relaying()) == []
 
 
@@ -103,7 +103,7 @@ def test_a_path_that_does_not_end_in_our_name_is_warned_about(site: Site) -> Non
     assert problem.path == ("instances", 0, "ingress_path")
 
 
-def test_peers_that_share_a_secret_are_warned_about_without_telling_it(site: Site) -> None:
+def test_warning_about_a_shared_secret_does_not_show_it(site: Site) -> None:
     secret = "a-shared-secret-of-two"
     names = [{"name": name, "secret": secret} for name in ("a", "b")]
     asleep = {"name": "c", "secret": secret, "enabled": False}

@@ -602,7 +602,7 @@ def init_of(plugin: Plugin) -> Settlement:
     )
 
 
-def test_a_reload_is_not_undone_by_due_times_that_are_worked_out_anew(
+def test_recomputed_due_times_do_not_undo_a_reload(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.plugin("echo", OK, schedule={"every": "1h"})

@@ -240,7 +240,9 @@ def test_a_slot_that_cannot_buffer_does_not_prevent_naps(pair: Backlog, naps: Na
     pair.finish_everything()
 
 
-def test_there_is_no_nap_while_a_slot_has_an_empty_buffer(pair: Backlog, naps: NapClock) -> None:
+def test_dispatcher_does_not_sleep_while_a_slot_has_an_empty_buffer(
+    pair: Backlog, naps: NapClock
+) -> None:
     pair.slots[1].buffers = False
     pair.finish(*pair.slots)
     until(lambda: pair.slots[0].buffered > 0)

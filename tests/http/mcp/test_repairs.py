@@ -35,7 +35,7 @@ BYSTANDER = """\
 def broken(
     config: str, expected_actions: list[str], **plugins: str
 ) -> Iterator[tuple[ApiHarness, Agent]]:
-    """A gateway with an unrelated dead job, which nobody may touch.
+    """A gateway with an unrelated dead job, which no repair may touch.
 
     Afterwards the audit log must have these actions of the agent, and no others.
     """

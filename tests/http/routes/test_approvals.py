@@ -173,7 +173,7 @@ def test_unknown_links_are_limited_like_logins(api: ApiHarness) -> None:
     assert statuses == [404] * MAX_FAILURES + [429]
 
 
-def test_text_that_is_no_token_is_refused_before_the_ledger_is_read(
+def test_malformed_token_is_refused_before_the_ledger_is_read(
     api: ApiHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

@@ -57,7 +57,7 @@ def test_without_a_gateway_only_that_is_reported(place: Site) -> None:
     assert finding.run == f"ductile system start --config {place.folder}/config.yaml"
 
 
-def test_before_the_first_start_there_is_no_ledger_to_miss(place: Site) -> None:
+def test_missing_ledger_before_the_first_start_is_not_a_finding(place: Site) -> None:
     assert [finding.what for finding in examine(place)] == ["no gateway is running"]
 
 

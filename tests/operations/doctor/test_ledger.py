@@ -157,7 +157,7 @@ def test_a_process_that_keeps_the_wal_from_being_reset(
         assert find_one(examine(place, **asking), "the WAL has grown").severity is WARNING
 
 
-def test_a_reader_that_comes_and_goes_is_no_reason_to_worry(place: Site) -> None:
+def test_short_lived_reader_is_not_a_finding(place: Site) -> None:
     with run_with_socket(place) as (site_run, asking):
         site_run.run("echo")
         assert [f for f in examine(place, **asking) if "read transaction" in f.what] == []
@@ -372,7 +372,7 @@ def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
     subject.close()
 
 
-def test_a_ledger_of_an_older_version_is_no_error(
+def test_ledger_of_an_older_version_is_not_an_error(
     place: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.state.mkdir(mode=0o700)

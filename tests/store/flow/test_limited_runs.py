@@ -85,7 +85,7 @@ def test_run_fails_if_its_step_is_superseded(t: LimitedRuns) -> None:
     assert sorted(t.run()) == sorted(["two", "three", "cheer", "one", "two", "three", "cheer"])
 
 
-def test_skipped_step_is_no_success_of_the_schedule(t: LimitedRuns) -> None:
+def test_skipped_step_does_not_count_as_success_of_the_schedule(t: LimitedRuns) -> None:
     t.limit("a", OnFull.SKIP)
     t.see()
     t.start("p", {})

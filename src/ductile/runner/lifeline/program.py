@@ -45,7 +45,7 @@ def main() -> None:
         reaper.signal_group(pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status != 0:
-        # An agent that a successful command has started in a session of its own goes on.
+        # An agent that a successful command has started in a session of its own continues.
         reaper.kill_children(patience=_PATIENCE)
     if status is not None and status < 0:
         if -status != signal.SIGKILL:

@@ -65,7 +65,7 @@ class Levels:
         ]
 
     def is_of_another_node(self, cause: Cause) -> bool:
-        """Whether only another node can tell if the cause has ended."""
+        """Whether only another node knows if the cause has ended."""
         own, node = self._watched.node, find_node(cause)
         if not own or node is None or node == own:
             return False

@@ -206,7 +206,7 @@ Listener = Callable[[Effects], None]
 
 
 class NodeNews(StrEnum):
-    """What nodes tell each other; one wake-up may have several."""
+    """What nodes notify each other of; one wake-up may have several."""
 
     NOTICES = "n"
     READY = "r"

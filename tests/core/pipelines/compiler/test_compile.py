@@ -205,7 +205,7 @@ def test_a_target_in_a_called_pipeline_is_looked_up_there():
     assert nodes["step_1.step_1"].on_events == {"e": (Target("p", "step_1.fix"),)}
 
 
-def test_a_branch_whose_step_is_named_elsewhere_is_no_branch():
+def test_branch_whose_step_is_named_elsewhere_is_not_a_branch():
     pipeline = one(
         {"split": [{"uses": "a", "on_events": {"e": ["late"]}}, {"id": "late", "uses": "b"}]}
     )

@@ -227,7 +227,7 @@ def test_a_hook_cannot_read_context_and_a_pipelines_if_sees_no_config():
     assert (warning.severity, warning.path) == (Severity.WARNING, (*P, "if"))
 
 
-def test_sources_besides_plugins_can_be_named():
+def test_sources_other_than_plugins_can_be_named():
     refused((*P, "from_plugin"), "unknown", pipeline(A, from_plugin="peer"))
     assert compiled(pipeline(A, from_plugin="peer"), sources=frozenset({"peer"}))
 

@@ -73,7 +73,7 @@ class ChangeFeed:
                 async with asyncio.timeout(LEDGER_TIMEOUT):
                     self._contact = await self._context.newest_contact()
             except (LedgerError, TimeoutError):
-                # The stream goes on: it has to report the change of the health that follows.
+                # The stream continues: it has to report the change of the health that follows.
                 return self._contact
         return self._contact
 
