@@ -155,9 +155,10 @@ def test_size_and_number_of_files_are_limited(
 
 
 def test_an_invalid_plugin_is_refused_with_its_problems(gate: CliRunner, source: Path) -> None:
-    (source / "manifest.yaml").write_text("name: greeter\nprotocol: 9\n")
+    (source / "manifest.yaml").write_text("name: ../greeter\nprotocol: 9\n")
     done = gate("plugin", "install", str(source), "--yes")
     assert done.code == 1
+    assert "manifest.yaml:1:7: name: is not a valid name; found '../greeter'" in done.err
     assert "entrypoint" in done.err
     assert not target(gate).exists()
 

@@ -342,8 +342,12 @@ def test_a_directory_is_synchronized_without_a_configuration(
     directory = str(write().parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(["plugin", "sync", directory, "--wheelhouse", str(wheels)]) == 0
+    assert "for one, run: ductile plugin sync NAME" in capsys.readouterr().err
+    assert main(["plugin", "sync", directory, "--wheelhouse", str(wheels)]) == 0
+    again = capsys.readouterr()
+    assert "NAME" not in again.err
+    assert str(tmp_path / "cache" / "ductile" / "envs") in again.out
     assert main(["plugin", "test", directory]) == 0
-    assert str(tmp_path / "cache" / "ductile" / "envs") in capsys.readouterr().out
 
 
 def test_a_plugin_that_names_its_own_virtual_environment_keeps_it(

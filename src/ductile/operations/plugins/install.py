@@ -137,7 +137,8 @@ def _check(directory: Path) -> Manifest:
     inspection = Inspection(directory, allow_symlinks=True, check_interpreter=False)
     problems = errors_of(inspection.problems)
     if problems or inspection.manifest is None:
-        raise Refused("\n".join(str(problem.message) for problem in problems))
+        # The source may be a temporary directory: its path says nothing.
+        raise Refused("\n".join(str(problem).removeprefix(f"{directory}/") for problem in problems))
     return inspection.manifest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -182,8 +183,16 @@ def _describe(row: Json, dry_run: bool) -> str:
 
 def _print_hints(compiled: CompiledConfig, results: list[Json]) -> None:
     """Name the commands after which the gateway uses the new files."""
+    from ductile.operations.dry_run.plugin import author_state_dir
+
     seal = compiled.loaded.seal
     if seal is not None and seal.plugin_fingerprints and any(row["locked"] for row in results):
         output.print_stderr("the locks have changed; review them, then run: ductile config lock")
     if any(row["built"] or row["locked"] for row in results) and _find_gateway(compiled):
         output.print_stderr(f"to use the new environments, run: {RELOAD}")
+    if compiled.settings.state_dir == author_state_dir(os.environ) and any(
+        row["built"] for row in results
+    ):
+        output.print_stderr(
+            "a gateway does not use this environment; for one, run: ductile plugin sync NAME"
+        )
