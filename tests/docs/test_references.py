@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from ductile.cli import reference as commands
+from ductile.cli.main import root
 from ductile.config import reference as config
 from ductile.config.schema import json_schema
 from tests.docs.page import DOCS, PAGES, RECORDS, ROOT, name_of
@@ -155,3 +157,32 @@ def test_pages_and_sections_that_source_files_cite_exist() -> None:
         ]
     ]
     assert broken == []
+
+
+COMMAND = re.compile(r"(?<![\w./-])ductile ([a-z][a-z-]*(?: [a-z][a-z-]*)+)")
+OTHER_PROGRAMS = "src/ductile/cli/go_words.py"
+
+
+def test_commands_that_texts_name_exist() -> None:
+    """Those of a noun: an error or an alert must not name a command that is refused."""
+    pages = [(name_of(path), path.read_text(encoding="utf-8")) for path in LINKED]
+    web = [(name_of(path), path.read_text()) for path in (ROOT / "web" / "src").rglob("*.tsx")]
+    missing = [
+        f"{name}: ductile {words}"
+        for name, text in [*pages, *web, *source_texts()]
+        for words in COMMAND.findall(text)
+        if name != OTHER_PROGRAMS and not is_command(words.split())
+    ]
+    assert missing == []
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether each word of a noun's commands exists; prose has other words after `ductile`."""
+    group = root.get_command(click.Context(root), words[0])
+    for word in words[1:]:
+        if not isinstance(group, click.Group):
+            return True
+        group = group.get_command(click.Context(group), word)
+        if group is None:
+            return False
+    return True

@@ -36,6 +36,20 @@ def with_token(token: str, scopes: str = SCOPES, config: str = "") -> dict[str, 
 
 
 class TestApi:
+    @pytest.mark.parametrize(
+        ("more", "address"),
+        [
+            ("public_url: https://home.example/", "https://home.example/ui/"),
+            ("public_url: https://home.example, ui: false", None),
+            ("ui: true", None),
+        ],
+    )
+    def test_dashboard_has_the_address_for_people(
+        self, config_dir: ConfigDir, more: str, address: str | None
+    ) -> None:
+        settings = sealed(config_dir, {"config.yaml": f"api: {{{more}}}\n"}).settings
+        assert settings.api.dashboard == address
+
     def test_enabled_api_without_a_token_is_rejected(self, config_dir: ConfigDir) -> None:
         problem = only(config_dir.load_errors("api: {enabled: true}"))
         assert "there is no token" in problem.message

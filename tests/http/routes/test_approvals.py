@@ -142,7 +142,7 @@ def test_link_shows_on_get_and_decides_on_post(api: ApiHarness) -> None:
     assert shown(api, row["id"])["status"] == "waiting"
     done = post(api, path, decision="approve", comment="fine")
     assert done.status == 200
-    assert re.search("approved by link at .*: fine", done.raw.decode())
+    assert re.search(r"approved by link at [\d-]+ [\d:]{8} UTC: fine", done.raw.decode())
     found = shown(api, row["id"])
     assert (found["status"], found["ended_by"], found["comment"]) == ("approved", "link", "fine")
     assert post(api, path, decision="reject").status == 409

@@ -179,6 +179,17 @@ def test_after_counts_failures_in_a_row(alerting: Alerting) -> None:
     assert alerting.messages()[0]["count"] == 3
 
 
+def test_message_leads_to_the_screen_that_shows_it(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.JOB_DEAD, name="broken"))
+    job_id = alerting.run()
+    alerting.evaluate()
+    alerting.run(ok=True)
+    alerting.evaluate(dashboard="https://home.example/ui/")
+    alerting.evaluate(3600, dashboard="https://home.example/ui/")
+    firing, resolved = (one["url"] for one in alerting.messages())
+    assert (firing, resolved) == (None, f"https://home.example/ui/#/jobs/{job_id}")
+
+
 def test_plugin_that_reports_the_text_of_a_cancellation_raises_an_alert(
     alerting: Alerting,
 ) -> None:

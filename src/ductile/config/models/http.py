@@ -79,6 +79,12 @@ class ApiSettings(Section):
         return split_address(self.listen)
 
     @property
+    def dashboard(self) -> str | None:
+        """The address of the dashboard for people; None if there is none."""
+        base = self.public_url if self.ui else None
+        return base and f"{base.rstrip('/')}/ui/"
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The accepted `Host` names; people reach the gateway by that of `public_url`."""
         own = urlsplit(self.public_url or "").hostname

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from ductile.clock import to_text
 from ductile.core.alerts.causes import Cause, Causes
@@ -26,8 +27,12 @@ def compose(
     causes: Causes,
     now: datetime,
     ended_at: datetime | None = None,
+    dashboard: str | None = None,
 ) -> dict[str, Any]:
-    """The payload. `causes` are those that fail, or with `resolved` those that failed last."""
+    """The payload. `causes` are those that fail, or with `resolved` those that failed last.
+
+    `dashboard` is its address, if people can reach it.
+    """
     first, last = causes.first, causes.last
     end = now if ended_at is None else ended_at
     duration = round(max((end - since).total_seconds(), 0.0)) if since is not None else 0
@@ -49,6 +54,7 @@ def compose(
         "causes": [_describe(cause) for cause in causes.items[:MAX_LISTED]],
         "commands": commands,
         "links": list(_links(rule, causes)),
+        "url": None if dashboard is None else f"{dashboard}#{_screen(rule, first)}",
         "priority": _PRIORITIES.get(news, "default"),
         "title": title,
         "message": _text(title, news, since, duration, causes, commands),
@@ -176,7 +182,7 @@ def _command(cause: Cause) -> str:
         case Condition.AGENT_SILENT:
             return "ductile agent list"
         case Condition.WEBHOOK_SILENT:
-            return "ductile webhook list"
+            return "ductile webhook config list"
         case Condition.DELIVERY_DEAD if cause.subject.startswith("relay:"):
             return "ductile relay list --status dead"
         case Condition.DELIVERY_DEAD:
@@ -195,3 +201,12 @@ def _links(rule: str, causes: Causes) -> list[str]:
         if cause.job_id and cause.condition is Condition.JOB_DEAD
     ]
     return [f"/alerts/{rule}", *jobs]
+
+
+def _screen(rule: str, cause: Cause | None) -> str:
+    """The screen of the dashboard that shows the first cause, or else the rule."""
+    if cause is not None and cause.job_id and cause.condition is Condition.JOB_DEAD:
+        return f"/jobs/{cause.job_id}"
+    if cause is not None and cause.job_id and cause.condition is Condition.RUN_FAILED:
+        return f"/runs/{cause.job_id}"
+    return f"/alerts?name={quote(rule, safe='')}"

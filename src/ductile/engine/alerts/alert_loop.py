@@ -110,8 +110,15 @@ class AlertLoop:
                 ),
                 node="" if gateway.ledger.engine == "sqlite" else gateway.node,
             )
-        name = compiled.settings.service.name
-        return AlertInputs(compiled.alert_rules, watched, name, now, with_levels)
+        settings = compiled.settings
+        return AlertInputs(
+            compiled.alert_rules,
+            watched,
+            settings.service.name,
+            now,
+            with_levels,
+            dashboard=settings.api.dashboard,
+        )
 
     def _measure_disk(self) -> tuple[int, int] | None:
         try:

@@ -166,7 +166,8 @@ class AlertTest:
     def __init__(self, services: Services, name: str, *, dry: bool = False) -> None:
         self._rule, self._dry = find_rule(services, name), dry
         self._tx_config = services.compiled.tx_config
-        self._gateway = services.compiled.settings.service.name
+        settings = services.compiled.settings
+        self._gateway, self._dashboard = settings.service.name, settings.api.dashboard
         self._now, self._base_id = services.clock.now(), services.entropy.uuid()
 
     def __call__(self, tx: Tx) -> dict[str, Any]:
@@ -186,6 +187,7 @@ class AlertTest:
             since=None,
             causes=Causes(),
             now=self._now,
+            dashboard=self._dashboard,
         )
         ids = Ids(self._base_id)
         sent = evaluate.send(

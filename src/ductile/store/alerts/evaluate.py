@@ -50,6 +50,8 @@ class AlertInputs:
     now: datetime
     with_levels: bool = True
     """Whether lasting conditions are read too, not only events."""
+    dashboard: str | None = None
+    """Its address for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,7 @@ def _write_changes(
             causes=change.causes,
             now=inputs.now,
             ended_at=alert.ended_at if change.news is News.RESOLVED else None,
+            dashboard=inputs.dashboard,
         )
         number = alert.number
         sent = send(

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from ductile.clock import from_text
 from ductile.core.waits.decision import MAX_COMMENT, WaitStatus
 from ductile.engine.ingress.auth import hash_token
 from ductile.errors import Refused
@@ -102,20 +103,26 @@ def _unknown() -> Response:
 
 
 def _describe(row: WaitRow) -> str:
-    until = f"<p>Until {escape(row.due_at)}.</p>" if row.due_at else ""
+    until = f"<p>Until {_time(row.due_at)}.</p>" if row.due_at else ""
     description = "".join(f"<p>{escape(part)}</p>" for part in row.description.splitlines())
-    place = f"Pipeline {row.pipeline}, step {row.step_path}, waiting since {row.created_at}."
+    since = _time(row.created_at)
+    place = f"Pipeline {row.pipeline}, step {row.step_path}, waiting since {since}."
     return f"<h1>{escape(row.title)}</h1>{description}<p>{escape(place)}</p>{until}"
+
+
+def _time(text: str) -> str:
+    return f"{from_text(text):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _form(row: WaitRow) -> str:
     if row.status != WaitStatus.WAITING:
         by = f" by {row.ended_by}" if row.ended_by else ""
         comment = f": {row.comment}" if row.comment else "."
-        return f"<p><strong>{escape(f'{row.status}{by} at {row.ended_at}{comment}')}</strong></p>"
+        at = f" at {_time(row.ended_at)}" if row.ended_at else ""
+        return f"<p><strong>{escape(f'{row.status}{by}{at}{comment}')}</strong></p>"
     return (
         '<form method="post"><p><label>Comment <br>'
-        f'<textarea name="comment" rows="3" cols="60" maxlength="{MAX_COMMENT}"></textarea>'
+        f'<textarea name="comment" rows="3" cols="32" maxlength="{MAX_COMMENT}"></textarea>'
         '</label></p><p><button name="decision" value="approve">Approve</button> '
         '<button name="decision" value="reject">Reject</button></p></form>'
     )
