@@ -17,7 +17,9 @@ import click
 
 from ductile.cli import output
 from ductile.cli.aliases import HELP_OPTIONS, AliasedCommand
+from ductile.cli.errors import add_repair
 from ductile.core.values.suggest import did_you_mean
+from ductile.errors import ConfigError, DuctileError, NotFound
 
 if TYPE_CHECKING:
     from ductile.cli.client import GatewayApi, Json
@@ -97,8 +99,6 @@ class CommandContext:
     @contextmanager
     def reading_gateway(self, api: GatewayApi) -> Iterator[None]:
         """Report a difference after the block, and also if it does not find what the files have."""
-        from ductile.errors import DuctileError, NotFound
-
         try:
             yield
         except DuctileError as error:
@@ -117,8 +117,6 @@ class CommandContext:
 
     def warn_of_unloaded_files(self) -> None:
         """As `warn_of_difference`, for a command that shows what is in the files."""
-        from ductile.errors import DuctileError
-
         try:
             client = self.target.client()
         except DuctileError:
@@ -131,8 +129,6 @@ class CommandContext:
             )
 
     def _differ(self, api: GatewayApi) -> bool:
-        from ductile.errors import DuctileError
-
         if not api.running or self.api_url is not None:
             return False
         try:
@@ -181,6 +177,56 @@ def compile_config(loaded: Loaded) -> CompiledConfig:
     return build(loaded, boot_marker="", environ=os.environ)
 
 
+Has = Callable[["CompiledConfig", str], bool]
+"""Whether a configuration has something of this name."""
+
+
+def has_pipeline(compiled: CompiledConfig, name: str) -> bool:
+    return name in compiled.tx_config.router.pipelines
+
+
+def has_plugin(compiled: CompiledConfig, name: str) -> bool:
+    return name in compiled.registry.plugins
+
+
+def has_schedule(compiled: CompiledConfig, name: str) -> bool:
+    from ductile.operations.schedule_report import find
+
+    try:
+        return bool(find(compiled, name))
+    except NotFound:
+        return False
+
+
+@contextmanager
+def explain_unloaded(
+    context: CommandContext, name: str, noun: str = "pipeline", has: Has = has_pipeline
+) -> Iterator[None]:
+    """Raise what helps where the gateway does not find what the files have."""
+
+    try:
+        yield
+    except DuctileError as error:
+        is_missing = error.code == NotFound.code or f"unknown {noun} {name!r}" in error.message
+        if not is_missing or not _is_in_files(context, name, has):
+            raise
+        run = context.repeat_options("ductile system reload")
+        raise NotFound(
+            f"{noun} {name} is in the files, and the running gateway has not loaded it; run: {run}"
+        ) from None
+
+
+def _is_in_files(context: CommandContext, name: str, has: Has) -> bool:
+    if context.api_url is not None:
+        return False
+    try:
+        return context.target.client() is not None and has(
+            compile_config(context.target.loaded), name
+        )
+    except ConfigError:
+        return False
+
+
 class Action(AliasedCommand):
     """A command with the options of every command, and `--dry-run` if it writes."""
 
@@ -202,7 +248,11 @@ class Action(AliasedCommand):
             api_url=params.pop("api_url"),
             api_key=params.pop("api_key"),
         )
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except DuctileError as error:
+            add_repair(error, params["context"])
+            raise
 
 
 def read(name: str) -> Callable[[Body], Action]:

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ductile.cli import output
-from ductile.errors import ConfigError, DuctileError
+from ductile.errors import ConfigError, DuctileError, Problem
+
+if TYPE_CHECKING:
+    from ductile.cli.command import CommandContext
 
 INTERRUPTED = 130
 PIPE_CLOSED = 1
@@ -73,10 +76,12 @@ def _print_error(error: Exception, as_json: bool) -> int:
         output.print_stderr(error.format_message())
     elif isinstance(error, ConfigError):
         _print_problems(error)
+        _print_repair(body)
     else:
         output.print_stderr(f"error: {body['error']}", fg="red")
         if isinstance(error, click.UsageError) and error.ctx is not None:
             output.print_stderr(f"try: {error.ctx.command_path} --help")
+        _print_repair(body)
     if body["code"] == "internal":
         import traceback
 
@@ -107,6 +112,29 @@ def _print_problems(error: ConfigError) -> None:
     if len(error.problems) > 1:
         problems = output.format_count(len(error.problems), "problem")
         output.print_stderr(f"{problems} in the configuration")
+
+
+def add_repair(error: DuctileError, context: CommandContext) -> None:
+    """Add `run` to the details of an invalid configuration that one value makes invalid.
+
+    Of several problems, none has a command: `config set` is refused while others remain.
+    """
+    rows: Any = error.details.get("problems")
+    if error.code != ConfigError.code or context.api_url is not None or not rows or len(rows) > 1:
+        return
+    from ductile.operations.config.fixes import find_fix
+
+    [row] = rows
+    keys = ("message", "file", "line", "column", "found", "allowed", "nearest")
+    path = tuple(str(row["path"] or "").rpartition(".")[::2])
+    fix = find_fix(Problem(path=path if path[0] else path[1:], **{key: row[key] for key in keys}))
+    if fix is not None:
+        error.details["run"] = context.repeat_options(f"ductile {fix}")
+
+
+def _print_repair(body: dict[str, Any]) -> None:
+    if body.get("run"):
+        output.print_stderr(f"  run: {body['run']}")
 
 
 def _flush_stdout() -> bool:

@@ -58,6 +58,16 @@ class Seal:
         """The sealed files that must be sealed to be used."""
         return [path for path in map(Path, self.hashes) if is_high_security(path)]
 
+    @property
+    def plugin_hashes(self) -> dict[str, str]:
+        """The hashes of the manifests and programs of the sealed plugins, by their paths."""
+        return {
+            str(plugin[f"{part}_path"]): str(plugin[f"{part}_hash"])
+            for plugin in self.plugin_fingerprints
+            for part in ("manifest", "entrypoint")
+            if f"{part}_path" in plugin and f"{part}_hash" in plugin
+        }
+
     def accepts(self, source: Source) -> bool:
         """False only for a high-security file that differs from the seal."""
         return not is_high_security(source.path) or self.matches(source)

@@ -81,7 +81,7 @@ def _problem(detail: ErrorDetails, data: Any, locations: Locations) -> Problem:
             word = "more than" if kind == "greater_than" else "at least"
             message, allowed = "is too small", f"{word} {bound:g}"
         case "refused":
-            message = str(context["message"])
+            message, close = str(context["message"]), context.get("nearest")
     found = describe(value, path)
     return location.problem(
         message or detail["msg"], path=path, found=found, allowed=allowed, nearest=close

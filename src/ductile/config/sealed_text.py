@@ -33,9 +33,12 @@ def keep_texts(state_dir: Path, seal: Seal) -> None:
     Raises `OSError` if the state directory cannot be written.
     """
     folder, texts = state_dir / DIRECTORY, {}
-    wanted = set(seal.hashes.values())
-    for name, digest in seal.hashes.items():
-        data = None if (folder / digest).exists() else _read_file(Path(name))
+    sealed = {**seal.plugin_hashes, **seal.hashes}
+    wanted = set(sealed.values())
+    for name, digest in sealed.items():
+        data = (
+            None if not digest.isalnum() or (folder / digest).exists() else _read_file(Path(name))
+        )
         if data is not None and blake3(data).hexdigest() == digest:
             texts[digest] = zlib.compress(data)
     create(state_dir)

@@ -12,6 +12,7 @@ from ductile.errors import DuctileError
 from ductile.operations.bulk import check_count
 from ductile.store.engines.api import Tx, Work
 from ductile.store.outbox import deliveries
+from ductile.store.outbox.webhooks import find_webhook
 
 DELIVERIES_PER_COMMIT = 200
 """So that other writers do not wait for all of them."""
@@ -41,9 +42,14 @@ def redeliver(
     With `dry`, only return which they are. `around` adds to each of the transactions. Raises
     `CountChanged` if there are not as many as expected.
     """
-    found = gateway.ledger.read(
-        lambda tx: deliveries.list_ids(tx, status, since, limit + 1, webhook)
-    )
+
+    def read(tx: Tx) -> list[int]:
+        ids = deliveries.list_ids(tx, status, since, limit + 1, webhook)
+        if webhook is not None and not ids:
+            find_webhook(tx, webhook)  # Raises `NotFound`.
+        return ids
+
+    found = gateway.ledger.read(read)
     ids, more = found[:limit], len(found) > limit
     check_count(len(ids), expected)
     if dry:

@@ -6,6 +6,7 @@ The registry refuses a plugin for the first problem it finds; its author needs a
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +14,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ductile.config.loader.nodes import Location
-from ductile.core.values.suggest import nearest
+from ductile.core.values.suggest import count_edits, nearest
 from ductile.errors import Path as KeyPath
 from ductile.errors import Problem, Severity, errors_of
 from ductile.model import Json
@@ -38,6 +39,8 @@ from ductile.plugins.trust import (
 from ductile.runner import exec_errors
 
 T = TypeVar("T")
+INTERPRETERS = ("env", "sh", "bash", "python3", "node", "perl", "ruby", "php", "deno", "bun")
+"""What the first line of a plugin usually names."""
 
 
 class Inspection:
@@ -196,7 +199,9 @@ class Inspection:
         missing = exec_errors.missing_interpreter(line, self._search_path)
         message = "the #! line does not name an interpreter"
         if missing is not None:
-            message = f"`{missing}` is not installed: the #! line names it; install it"
+            close = find_similar_interpreter(missing, self._search_path)
+            advice = f"did you mean {close}?" if close else "install it"
+            message = f"`{missing}` is not installed: the #! line names it; {advice}"
         if missing is not None or not line[2:].strip():
             self.problems.append(Problem(message, (), str(path), 1, 1))
 
@@ -227,3 +232,13 @@ def plugin_directories(roots: Iterable[Path]) -> Iterator[Path]:
         for entry in sorted(root.iterdir()) if root.is_dir() else ():
             if not entry.name.startswith(".") and os.path.lexists(entry / MANIFEST_NAME):
                 yield entry
+
+
+def find_similar_interpreter(missing: str, search_path: str) -> str | None:
+    """The installed interpreter with this name, or with a name that is one edit from it."""
+    named = missing.rpartition("/")[2]
+    for name in sorted(INTERPRETERS, key=lambda name: count_edits(named, name)):
+        found = shutil.which(name, path=search_path)
+        if found is not None and count_edits(named, name) <= 1:
+            return found if "/" in missing else name
+    return None

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
+import subprocess
+
+import pytest
 
 from ductile.cli.main import main
 from tests.cli.pipelines import add_pipelines
@@ -38,3 +43,96 @@ def test_advised_commands_work_when_typed(cli: CliRunner) -> None:
     assert [item["error"] for item in fixed] == [None] * len(fixed)
     assert fixed
     assert flow("system", "doctor", "--fix", "--json").json["fixed"] == []
+
+
+def type_line(line: str) -> int:
+    """Run an advised command line, which names the configuration itself."""
+    assert line.startswith("ductile ")
+    return main(shlex.split(line)[1:])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fix"),
+    [
+        ("to: mark", "to: amrk", "config set 'routes[0].to' mark"),
+        ("op: eq", "op: eqq", "config set 'pipelines[1].steps[0].if.op' eq"),
+        ("Europe/Berlin", "Europe/Berln", "plugins.mark.schedules[0].timezone' Europe/Berlin"),
+        ("op: gt, value: 5", "op: gt, value: '5'", "pipelines[0].steps[0].if.value' 5"),
+    ],
+)
+def test_refusal_of_one_wrong_value_ends_with_the_command_that_corrects_it(
+    cli: CliRunner, before: str, after: str, fix: str
+) -> None:
+    flow = add_pipelines(cli)
+    config = (flow.root / "config.yaml").read_text()
+    config += "routes: [{from: slow, event_type: x, to: mark}]\n"
+    config = config.replace("config: {mode: on}", ENTRY, 1).replace("uses: mark\n", STEP, 1)
+    assert before in config
+    flow.write("config.yaml", config.replace(before, after, 1))
+    for words in (("config", "check"), ("pipeline", "list"), ("system", "start", "--dry-run")):
+        refused = flow(*words)
+        assert refused.code == 78
+        assert "\n  run: ductile config set " in refused.err
+        assert fix in refused.err
+    assert type_line(flow("config", "check", "--json").json["run"]) == 0
+    assert flow("config", "check").code == 0
+
+
+ENTRY = "schedules: [{every: 5m, timezone: Europe/Berlin}]"
+STEP = "uses: mark\n        if: {path: payload.n, op: gt, value: 5}\n"
+
+
+def test_of_several_problems_none_has_a_command(cli: CliRunner) -> None:
+    cli.write("config.yaml", "routes: [{from: helo, event_type: x, to: helo}]\n")
+    refused = cli("config", "check", "--json")
+    assert (refused.code, refused.json["count"]) == (78, 2)
+    assert "run" not in refused.json
+
+
+def test_interpreter_that_is_not_installed_is_reported_and_corrected(cli: CliRunner) -> None:
+    typo = cli.plugin("typo", "true")
+    typo.write_text("#!/usr/bin/evn sh\n" + typo.read_text().partition("\n")[2])
+    checked = cli("config", "check")
+    assert f"{typo}:1: plugin typo cannot run: its first line names /usr/bin/evn" in checked.out
+    assert "did you mean" in checked.out
+    found = cli("system", "doctor", "--json").json["findings"]
+    [line] = [row["run"] for row in found if "typo cannot run" in row["what"]]
+    subprocess.run(shlex.split(line), check=True)
+    assert typo.read_text().startswith(f"#!{shutil.which('env')} sh\n")
+    assert "cannot run" not in cli("config", "check").out
+
+
+def test_names_that_only_the_files_have_are_explained(cli: CliRunner) -> None:
+    with cli.gateway():
+        cli.plugin("fresh", 'echo \'{"status":"ok"}\'')
+        config = (cli.root / "config.yaml").read_text()
+        entry = "plugins:\n  fresh: {schedules: [{id: often, every: 1h}]}\n"
+        cli.write("config.yaml", config.replace("plugins:\n", entry, 1))
+        for words in (
+            ("schedule", "next", "fresh"),
+            ("schedule", "explain", "fresh/often"),
+            ("schedule", "pause", "fresh/often"),
+            ("plugin", "show", "fresh"),
+            ("plugin", "pause", "fresh"),
+        ):
+            refused = cli(*words)
+            assert refused.code == 1, words
+            line = refused.err.rpartition("run: ")[2].strip()
+            assert line == f"ductile system reload --config {cli.root}", words
+        assert "in the files" not in cli("schedule", "next", "nobody").err
+        assert type_line(line) == 0
+        assert cli("schedule", "next", "fresh").code == 0
+
+
+def test_doctor_reports_a_gateway_with_the_ledger_that_the_files_named_before(
+    cli: CliRunner,
+) -> None:
+    config = (cli.root / "config.yaml").read_text()
+    with cli.gateway():
+        moved = "state: {path: ./elsewhere/state.db}\n"
+        cli.write("config.yaml", re.sub(r"(?m)^state:.*\n(  .*\n)*", "", config) + moved)
+        found = cli("system", "doctor", "--json").json["findings"]
+        [finding] = [row for row in found if row["topic"] == "gateway"]
+        assert f"one is running in {cli.state}" in finding["what"]
+        assert type_line(finding["run"]) == 0
+        assert cli("status").code == 0

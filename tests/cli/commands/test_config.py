@@ -229,6 +229,28 @@ class TestLock:
         assert first["entrypoint_path"] == str(cli.root / "plugins/bad/run.sh")
         assert len(first["entrypoint_hash"]) == len(first["manifest_hash"]) == 64
 
+    def test_changed_plugin_is_shown_by_line_and_accepted_alone(self, cli: CliRunner) -> None:
+        assert cli("config", "lock").code == 0
+        script, manifest = (cli.root / f"plugins/hello/{n}" for n in ("run.sh", "manifest.yaml"))
+        script.write_text(script.read_text() + "# changed\n")
+        manifest.write_text(manifest.read_text().replace("version: '1'", "version: '2'"))
+        (cli.root / "plugins/bad/run.sh").write_text("#!/bin/sh\n")
+        shown = cli("config", "lock", "--dry-run", "--json").json
+        assert shown["plugin_states"] == {"bad": "changed", "hello": "changed"}
+        assert f"{script}: line" in shown["changes"][str(script)]
+        assert "+version: '2'" in shown["changes"][str(manifest)]
+        found = cli("system", "doctor", "--json").json["findings"]
+        advised = [row["run"] for row in found if row["run"] and "lock" in row["run"]]
+        assert [line.partition(" --config")[0] for line in advised] == [
+            "ductile config lock --plugin bad",
+            "ductile config lock --plugin hello",
+        ]
+        accepted = cli("config", "lock", "--plugin", "hello", "--json").json
+        assert accepted["plugin_states"] == {"hello": "changed"}
+        assert accepted["changes"].keys() == {str(script), str(manifest)}
+        left = cli("config", "lock", "--dry-run", "--json").json
+        assert left["plugin_states"] == {"bad": "changed"}
+
     def test_lock_dry_run_shows_what_would_change(self, cli: CliRunner) -> None:
         assert main(["config", "lock", "--config-dir", str(cli.root)]) == 0
         before = (cli.root / ".checksums").read_bytes()

@@ -62,6 +62,11 @@ def test_lease_shows_what_is_left_and_what_it_did(cli: CliRunner) -> None:
     assert "runs 20/20 retries 5/5" in cli("token", "list").out
     assert cli("audit", "--token", "agent", "--json").json["entries"] == []
     assert cli("audit", "--token", "agent", "--actor", "user:me").code == 2
+    assert "old secret: " not in cli("token", "list").out
+    assert cli("token", "rotate", "agent", "--overlap", "1h").code == 0
+    assert "old secret: " in cli("token", "list").out
+    assert cli("token", "revoke", "agent").code == 0
+    assert "old secret: " not in cli("token", "list").out
 
 
 @pytest.mark.parametrize(

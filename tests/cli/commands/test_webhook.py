@@ -158,7 +158,7 @@ def test_dead_deliveries_are_listed_and_retried(cli: CliRunner) -> None:
     assert cli("webhook", "retry", "1").out == "retrying delivery 1 (was dead)\n"
     old = "UPDATE webhook_deliveries SET created_at = '2000-01-01T00:00:00.000000Z' WHERE id = 2"
     spoil(cli, old)
-    assert cli("webhook", "retry", "--webhook", "99").out == "retrying 0 deliveries\n"
+    assert cli("webhook", "retry", "--webhook", "99").code == 1
     chosen = ("webhook", "retry", "--webhook", str(id), "--since", "2h", "--dry-run")
     assert cli(*chosen).out == "would retry 1 delivery\n"
     many = ("webhook", "retry", "--all-dead", "--since", "2h")
@@ -195,3 +195,10 @@ def test_a_running_gateway_delivers_at_once(cli: CliRunner) -> None:
         until(lambda: "delivered" in cli("webhook", "deliveries").out)
         assert cli("webhook", "retry", "1").code == 1
         assert cli("webhook", "config", "remove", str(id)).code == 0
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_retry_of_an_unknown_webhook_is_refused(cli: CliRunner, dry: tuple[str, ...]) -> None:
+    refused = cli("webhook", "retry", "--webhook", "7", *dry)
+    assert (refused.code, refused.err) == (1, "error: there is no webhook 7\n")
+    assert cli("webhook", "retry", "--webhook", str(add(cli)), *dry).code == 0

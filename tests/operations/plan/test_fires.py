@@ -132,6 +132,13 @@ def test_change_without_other_fires_is_listed(site: Site, make_scheduler: Make) 
     )
 
 
+def test_fires_of_every_minute_are_all_compared(site: Site, make_scheduler: Make) -> None:
+    harness = make_scheduler({"every": "5h"})
+    [*_, row] = plan_change(site, harness, {"cron": "* * * * *"})
+    assert row["appear"]["count"] + row["disappear"]["count"] > 10_000
+    assert from_text(row["compared_until"]) == harness.clock.now() + timedelta(days=7)
+
+
 def test_frequent_entry_is_compared_as_far_as_its_fires_are_known(
     site: Site, make_scheduler: Make
 ) -> None:
@@ -140,8 +147,8 @@ def test_frequent_entry_is_compared_as_far_as_its_fires_are_known(
     [row] = plan_change(site, harness, {"every": "2s"})
     assert row["exact"] is False
     assert row["appear"]["count"] == 0
-    assert 900 < row["disappear"]["count"] <= 1001
-    assert from_text(row["compared_until"]) < harness.clock.now() + timedelta(hours=1)
+    assert 5000 < row["disappear"]["count"] <= 5051
+    assert from_text(row["compared_until"]) < harness.clock.now() + timedelta(hours=3)
 
 
 def test_many_frequent_entries_are_compared_less_far(

@@ -36,3 +36,17 @@ def test_diff_shows_settings_and_the_places_of_changed_secrets(site: Site) -> No
         assert [found["to"], found["from"]] == [row["id"] for row in rows]
         with pytest.raises(NotFound):
             ledger.read(lambda tx: diff_snapshots(tx, "unknown", None, Redactor()))
+
+
+def test_entries_of_lists_are_compared_by_their_names(site: Site) -> None:
+    site.plugin("echo", OK, schedules=[{"id": "a", "every": "1h"}, {"id": "b", "every": "2h"}])
+    with site.opened() as running:
+        entries = site.settings["plugins"]["echo"]["schedules"]
+        entries[:] = [{"id": "new", "every": "3h"}, {"id": "b", "every": "5h"}, entries[0]]
+        site.write()
+        running.gateway.reload()
+        found = running.gateway.ledger.read(lambda tx: diff_snapshots(tx, None, None, Redactor()))
+        changed = {row["setting"] for row in found["settings"] if row["before"] is not None}
+        assert changed == {"plugins.echo.schedules.b.every"}
+        added = {row["setting"] for row in found["settings"] if row["before"] is None}
+        assert all(path.startswith("plugins.echo.schedules.new.") for path in added)

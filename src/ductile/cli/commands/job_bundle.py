@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +17,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, read, write
 from ductile.cli.options import PLUGIN, read_json, resolve_job_id
-from ductile.errors import Refused, UsageError
+from ductile.errors import ConfigError, Refused, UsageError
 
 if TYPE_CHECKING:
     from ductile.engine.config.compiled import CompiledConfig
@@ -145,8 +147,7 @@ def rerun(
     from ductile.operations.compare import rerun as operation
 
     if target is None:
-        # Its problems come first: without it there is no plugin to run.
-        context.note(f"state: {context.target.runnable.settings.state_dir}")
+        _require_config(context, file)
     loaded = operation.read_bundle(file)
     config: Any = read_json(config_json, "--config-json")
     if config is not None and not isinstance(config, dict):
@@ -157,6 +158,20 @@ def rerun(
         done = operation.rerun(compiled, loaded, wanted, SystemClock().now(), SystemEntropy())
     context.show(done, _show_rerun)
     return 0 if done["verdict"] in ("identical", "ignored") else 1
+
+
+def _require_config(context: CommandContext, file: Path) -> None:
+    """Its problems come first: without it there is no plugin to run."""
+    from ductile.config import find
+
+    try:
+        find(context.config, os.environ)
+    except ConfigError as error:
+        run = f"ductile job rerun {quote(str(file))} --plugin DIRECTORY"
+        [problem] = error.problems
+        message = f"{problem.message}; or name the directory of the plugin: {run}"
+        raise ConfigError([replace(problem, message=message)]) from None
+    context.note(f"state: {context.target.runnable.settings.state_dir}")
 
 
 def _prepare(

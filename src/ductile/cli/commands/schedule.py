@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
-from ductile.cli.command import CommandContext, Noun
+from ductile.cli.command import CommandContext, Noun, explain_unloaded, has_schedule
 from ductile.cli.options import SCHEDULE, WholeNumber, parse_since
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound, UsageError
@@ -75,7 +76,7 @@ def next_fires(context: CommandContext, name: str, count: int) -> None:
     a gateway that starts now.
     """
     with context.target.open_reader() as api:
-        with context.reading_gateway(api):
+        with _explain_unloaded(context, name), context.reading_gateway(api):
             page = api.get("/scheduler/next", name=name, count=count)
         page["held"] = [] if page["fires"] else _block_reasons(api, name)
     context.show(page, _show_fires)
@@ -116,7 +117,8 @@ def _show_fires(page: Json) -> None:
 )
 def explain(context: CommandContext, name: str, since: str) -> None:
     """Show which occurrences fired, and why others did not."""
-    with context.target.open_reader() as api, context.reading_gateway(api):
+    opened = context.target.open_reader()
+    with opened as api, _explain_unloaded(context, name), context.reading_gateway(api):
         page = api.get("/scheduler/explain", name=name, since=since)
     context.show(page, _show_occurrences)
 
@@ -165,7 +167,8 @@ def resume(context: CommandContext, name: str) -> None:
 
 def _set(context: CommandContext, name: str, verb: str) -> None:
     with context.open_api() as api:
-        row = _find_one(api, name, context)
+        with _explain_unloaded(context, name):
+            row = _find_one(api, name, context)
         result = context.post_to(api, path_to("scheduler", row["plugin"], row["schedule"], verb))
     context.show({**result, "was": row["state"]}, _show_pause)
 
@@ -175,6 +178,10 @@ def _show_pause(result: Json) -> None:
     would = "would be" if result.get("dry_run") else "is"
     name = f"{result['plugin']}/{result['schedule']}"
     output.print_line(f"{name} {would} {wanted} (was {result['was']})")
+
+
+def _explain_unloaded(context: CommandContext, name: str) -> AbstractContextManager[None]:
+    return explain_unloaded(context, name, "schedule", has_schedule)
 
 
 def _find(api: GatewayApi, name: str) -> list[Any]:

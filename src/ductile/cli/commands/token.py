@@ -141,7 +141,7 @@ def _show_list(page: dict[str, Any]) -> None:
                 row["name"],
                 " ".join(row["scopes"]),
                 output.format_time(row["created_at"]),
-                output.format_time(row["expires_at"]),
+                _format_end(row),
                 _format_budget(row["budget"]),
                 output.format_time(row["revoked_at"]),
             )
@@ -149,6 +149,13 @@ def _show_list(page: dict[str, Any]) -> None:
         ),
         empty="no tokens; create one: ductile token create NAME --scope jobs:ro",
     )
+
+
+def _format_end(row: dict[str, Any]) -> str:
+    end, old = row["expires_at"], row["previous_until"]
+    if row["revoked_at"] or not old:
+        return output.format_time(end)
+    return f"{output.format_time(end) if end else 'never'} (old secret: {output.format_time(old)})"
 
 
 def _format_budget(budget: dict[str, Any] | None) -> str:

@@ -89,7 +89,8 @@ class Section(BaseModel):
 
 
 def refuse(message: str, **details: object) -> NoReturn:
-    """Raise an error that becomes a `Problem`; `details` may be `allowed` and `location`."""
+    """Raise an error that becomes a `Problem`; `details` may be `allowed`, `nearest` and
+    `location`."""
     raise _custom_error(message, **details)
 
 

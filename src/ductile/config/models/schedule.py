@@ -25,6 +25,7 @@ from ductile.config.models.fields import (
     text_of,
 )
 from ductile.core.jobs.commands import POLL
+from ductile.core.values.suggest import nearest
 
 _WORDS = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 604_800.0}
 _RFC3339 = re.compile(
@@ -85,7 +86,13 @@ def _check_zone(value: Any) -> Any:
         try:
             ZoneInfo(text)
         except (ValueError, OSError, KeyError):
-            refuse("is not a known time zone", allowed="an IANA name, such as Europe/Vienna")
+            from zoneinfo import available_timezones
+
+            refuse(
+                "is not a known time zone",
+                allowed="an IANA name, such as Europe/Vienna",
+                nearest=nearest(text, available_timezones()),
+            )
     return text
 
 

@@ -8,6 +8,7 @@ a regular expression that is too expensive for its text can fail.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ductile._fast_dataclass import dataclass
@@ -206,6 +207,12 @@ def _compare(comparison: Comparison, scope: StepValues) -> bool | Failure:
     return TEXTUAL[op](found.casefold(), value.casefold())
 
 
+def _as_number(value: Json) -> str | None:
+    """The number that a text is probably meant to be."""
+    is_one = isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", value)
+    return value if is_one else None
+
+
 class _Compiler:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -283,7 +290,7 @@ class _Compiler:
         elif op == "in" and not isinstance(value, list):
             self.report(path, "in needs a list", value)
         elif op in ORDERING and not is_number(value):
-            self.report(path, f"{op} compares numbers", value)
+            self.report(path, f"{op} compares numbers", value, nearest=_as_number(value))
         elif op in (*TEXTUAL, "regex") and not isinstance(value, str):
             self.report(path, f"{op} compares text", value)
         elif op == "regex":

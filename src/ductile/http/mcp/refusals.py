@@ -13,6 +13,7 @@ FIXES = {
     "budget_spent": "an operator can create another lease: ductile token create --for NAME",
     "count_changed": "repeat the dry run, look at what it would touch, and pass its count",
     "preview_needed": "call the same with dry_run: true, then pass its count as expected",
+    "plan_needed": "call the same with dry_run: true, then pass the id of its plan",
     "config_invalid": "correct the problems with config {action: set}; config {action: check}",
     "sealed": "leave the decision to an operator: ductile config set … --lock",
     "idempotency_key_reused": "use a new idempotency_key for another request",

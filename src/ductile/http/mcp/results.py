@@ -13,6 +13,8 @@ MAX_RESULT = 8000
 ENVELOPE = 300
 MAX_DIGITS = 12
 MAX_TEXT, MIN_TEXT = 1200, 60
+CHUNK = 2400
+"""Characters of a page of text."""
 UNTRUSTED = frozenset(
     {
         "agent_id",
@@ -170,3 +172,15 @@ def slice_rows(name: str, rows: Sequence[Json], cursor: str | None, **more: Any)
     end = start + len(shown)
     rest = {"cursor": str(end), "total": len(rows)} if end < len(rows) else {}
     return {name: shown, **rest, **more}
+
+
+def slice_text(name: str, text: str, cursor: str | None, **more: Any) -> Json:
+    """Return as much of an untrusted text as fits from the cursor, and the next cursor."""
+    start, size = read_position(cursor), CHUNK
+    while True:
+        end = start + size
+        rest = {"cursor": str(end), "total": len(text)} if end < len(text) else {}
+        page = {**more, PREFIX + name: text[start:end], **rest}
+        if fits(page) or size < 100:
+            return page
+        size //= 2

@@ -7,6 +7,7 @@ before routing, the route table before a handler runs, and the fast path before 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -127,7 +128,7 @@ class AccessControl:
         principal = self.principal(scope)
         if principal is None:
             error: DuctileError | None = scope.get(AUTH_ERROR)
-            raise error or Unauthorized("a valid bearer token is required")
+            raise error or Unauthorized(_describe_login(scope))
         return principal
 
     def authorize(
@@ -146,7 +147,7 @@ class AccessControl:
     def require_scope(self, principal: Principal, required: str) -> None:
         """Raise `MissingScope` if the caller has not this scope."""
         if not scopes.allows(principal.scopes, required):
-            raise MissingScope(f"this token does not have the scope {required}", scope=required)
+            raise _missing_scope(required)
 
     def authorize_command(
         self, scope: AsgiScope, plugin: str, command: str, registry: Registry | None = None
@@ -160,7 +161,7 @@ class AccessControl:
         reads = _is_read_command(registry or self._services.compiled.registry, plugin, command)
         if not scopes.allows_command(self.require_principal(scope).scopes, plugin, reads=reads):
             required = scopes.scope_of_command(plugin, reads=reads)
-            raise MissingScope(f"this token does not have the scope {required}", scope=required)
+            raise _missing_scope(required)
 
     def admit(self, scope: AsgiScope, endpoint: Endpoint, path_params: Mapping[str, str]) -> None:
         """Take every decision at once and without waiting; raises what refuses the request.
@@ -183,6 +184,24 @@ class AccessControl:
     def _is_public(self, endpoint: Endpoint) -> bool:
         settings = self._services.compiled.settings
         return endpoint.is_public is not None and endpoint.is_public(settings)
+
+
+def _describe_login(scope: AsgiScope) -> str:
+    required = "a valid bearer token is required"
+    if read_identity(scope["headers"]).token is None:
+        return required
+    return (
+        f"{required}; this one is unknown, expired or revoked; an operator sees which: "
+        "ductile token list"
+    )
+
+
+def _missing_scope(required: str) -> MissingScope:
+    return MissingScope(
+        f"this token does not have the scope {required}; an operator can create one that has it: "
+        f"ductile token create NAME --scope {quote(required)}",
+        scope=required,
+    )
 
 
 def _is_read_command(registry: Registry, plugin: str, command: str) -> bool:

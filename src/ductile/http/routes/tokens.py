@@ -102,7 +102,7 @@ def _duration(text: str | None, field: str = "expires_in") -> timedelta | None:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"{field} {error}") from None
+        raise UsageError(f"{field} {error}, such as 12h or 30d") from None
     if not 0 < seconds <= MAX_LIFETIME:
         raise UsageError(f"{field} must be positive and at most a hundred years")
     return timedelta(seconds=seconds)

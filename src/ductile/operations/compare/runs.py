@@ -53,7 +53,7 @@ def compare_runs(services: Services, wanted: RunComparison) -> Document:
         raise NotFound(f"pipeline {wanted.pipeline} has no run to compare with")
     now = services.clock.now()
     rows = [_compare(services, running, changed, row, now) for row in found[:count]]
-    last = found[count - 1] if len(found) > count and wanted.limit > count else None
+    last = found[count - 1] if len(found) > count else None
     # A value that is public now may have been a secret, and the reverse.
     redactor = Redactor(running.loaded.secrets | changed.loaded.secrets)
     page: Document = redactor.document(

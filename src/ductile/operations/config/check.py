@@ -13,7 +13,8 @@ from ductile.engine.config import compile_schedules
 from ductile.engine.config.compiled import CompiledConfig, compile_config, discover_plugins
 from ductile.errors import ConfigError, Path, Problem, Severity, errors_of
 from ductile.plugins.registry import Registry
-from ductile.runner.exec_errors import has_crlf_shebang
+from ductile.plugins.validate import find_similar_interpreter
+from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_interpreter
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,27 @@ def check(
     if problems:
         raise ConfigError(sort_problems(problems, loaded.files))
     past = compile_schedules.past(loaded, now)
-    found = (*compiled.warnings, *past, *refusals, *_line_endings(compiled))
+    found = (*compiled.warnings, *past, *refusals, *_unstartable(compiled))
     return CheckedConfig(loaded, compiled, found)
 
 
-def _line_endings(compiled: CompiledConfig) -> Iterator[Problem]:
-    """Programs that the kernel cannot start: it takes a carriage return as part of a name."""
+def _unstartable(compiled: CompiledConfig) -> Iterator[Problem]:
+    """Programs that the kernel cannot start, because of their first line."""
     for name, plan in sorted(compiled.plans.items()):
-        if len(plan.argv) == 1 and has_crlf_shebang(plan.argv[0]):
-            message = f"plugin {name} cannot run: CRLF line endings; save it with LF line endings"
-            yield Problem(message, (), plan.argv[0], 1, None, severity=Severity.WARNING)
+        if len(plan.argv) > 1:
+            continue  # It is not started by its first line.
+        entrypoint, search_path = plan.argv[0], plan.env.get("PATH", "")
+        missing = missing_interpreter(first_line(entrypoint) or b"", search_path)
+        if has_crlf_shebang(entrypoint):
+            why = "CRLF line endings; save it with LF line endings"
+        elif missing is not None:
+            close = find_similar_interpreter(missing, search_path)
+            advice = f"did you mean {close}?" if close else "install it"
+            why = f"its first line names {missing}, which is not installed; {advice}"
+        else:
+            continue
+        message = f"plugin {name} cannot run: {why}"
+        yield Problem(message, (), entrypoint, 1, None, severity=Severity.WARNING)
 
 
 def _refusals(loaded: Loaded, registry: Registry) -> Iterator[Problem]:

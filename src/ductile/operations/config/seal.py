@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ class NewSeal:
     """Each file with `new`, `changed`, `same` or `gone`, compared with the previous seal."""
     problems: tuple[Problem, ...]
     """Errors of the configuration; with any, its plugins are not part of the seal."""
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    """Each plugin that is `new`, `changed` or `gone`, compared with the previous seal."""
 
 
 def measure_files(path: Path, environ: Mapping[str, str]) -> NewSeal:
@@ -46,7 +48,17 @@ def measure_files(path: Path, environ: Mapping[str, str]) -> NewSeal:
     seal = create_seal(path, plugin_fingerprints=fingerprints)
     files = {name: _compare(before, name, digest) for name, digest in seal.hashes.items()}
     files.update(dict.fromkeys(before.hashes.keys() - seal.hashes.keys(), "gone"))
-    return NewSeal(seal, files, problems)
+    return NewSeal(seal, files, problems, {} if problems else _compare_plugins(before, seal))
+
+
+def _compare_plugins(before: Seal, after: Seal) -> dict[str, str]:
+    old, new = (
+        {str(entry.get("name")): entry.get("fingerprint") for entry in seal.plugin_fingerprints}
+        for seal in (before, after)
+    )
+    states = {name: "new" if name not in old else "changed" for name in new}
+    states.update(dict.fromkeys(old.keys() - new.keys(), "gone"))
+    return {name: state for name, state in states.items() if old.get(name) != new.get(name)}
 
 
 def accept_files(path: Path, names: Sequence[Path], environ: Mapping[str, str]) -> NewSeal:
@@ -96,7 +108,8 @@ def accept_plugin(path: Path, name: str, environ: Mapping[str, str]) -> NewSeal:
         raise Refused(
             "this configuration does not seal plugins; seal all of it: ductile config lock"
         )
-    return NewSeal(seal, {}, ())
+    before, _ = checksums.read(path.parent)
+    return NewSeal(seal, {}, (), _compare_plugins(before, seal))
 
 
 def seal_plugin(path: Path, name: str, environ: Mapping[str, str]) -> Seal | None:

@@ -18,19 +18,21 @@ from ductile.operations.config.edit import find_known_secrets
 def describe_changes(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return what has changed in each file since it was sealed, as a difference without secrets.
 
-    Files whose sealed text was not kept are left out.
+    The manifests and programs of sealed plugins are included. Files whose sealed text was not kept
+    are left out.
     """
     seal, _ = checksums.read(path.parent)
     state = find_state(path, environ=environ)
     if state is None:
         return {}
     known, found = find_known_secrets(path, environ), {}
-    for name, digest in create_seal(path).hashes.items():
-        sealed = seal.hashes.get(name, digest)
-        before = None if sealed == digest else read_text(state.dir, sealed)
-        if before is not None:
-            edit = FileEdit((), Path(name), before, Path(name).read_bytes())
-            found[name] = _describe_change(edit, known)
+    present = create_seal(path).hashes
+    for name, sealed in {**seal.plugin_hashes, **seal.hashes}.items():
+        if present.get(name) == sealed or not Path(name).is_file():
+            continue
+        before, after = read_text(state.dir, sealed), Path(name).read_bytes()
+        if before is not None and before != after:
+            found[name] = _describe_change(FileEdit((), Path(name), before, after), known)
     return found
 
 

@@ -38,7 +38,10 @@ def _find_fix(problem: Problem, context: DoctorContext) -> str | None:
 
 
 def _lock_command(problem: Problem) -> str:
-    """Accepts this file alone: others may contain changes that the operator has not approved."""
+    """Accepts this file or plugin alone: others may contain changes that nobody has approved."""
+    _, marked, command = problem.message.rpartition("run: ductile ")
+    if marked and not problem.file:
+        return command
     return f"{LOCK_COMMAND} {quote(problem.file)}" if problem.file else LOCK_COMMAND
 
 

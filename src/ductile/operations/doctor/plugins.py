@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
+from ductile.plugins.validate import find_similar_interpreter
 from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_interpreter
 
 
@@ -42,16 +44,19 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
                 "plugins",
                 f"plugin {name} cannot run: {entrypoint} has CRLF line endings",
                 "the kernel takes the carriage return as part of the interpreter's name",
-                f"sed -i 's/\\r$//' {entrypoint}",
+                f"sed -i 's/\\r$//' {quote(entrypoint)}",
             )
             continue
-        missing = missing_interpreter(first_line(entrypoint) or b"", plan.env.get("PATH", ""))
+        search_path = plan.env.get("PATH", "")
+        missing = missing_interpreter(first_line(entrypoint) or b"", search_path)
         if missing is not None:
+            close = find_similar_interpreter(missing, search_path)
+            edit = quote(f"1s|{missing}|{close}|")
             yield error(
                 "plugins",
                 f"plugin {name} cannot run: {missing} is missing",
                 f"the first line of {entrypoint} names it",
-                f"command -v {missing}",
+                f"sed -i {edit} {quote(entrypoint)}" if close else f"command -v {quote(missing)}",
             )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import ductile
 from ductile.clock import from_text
+from ductile.config.models.service import DEFAULT_STATE
 from ductile.engine.config.restart_required import RESTART
-from ductile.engine.instance_lock import LockHolder
+from ductile.engine.instance_lock import LockHolder, find_holder
 from ductile.errors import DuctileError
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
@@ -27,12 +29,7 @@ def gateway(context: DoctorContext) -> Iterator[Finding]:
     if directory is None:
         return
     if holder is None or (context.ask is None and holder.is_gateway is False):
-        yield warning(
-            "gateway",
-            "no gateway is running",
-            "schedules do not fire, and queued jobs are not run",
-            context.command("system start"),
-        )
+        yield _check_absent(context, directory)
     elif context.ask is not None:
         yield from _check_living(context)
     elif not holder.is_alive:
@@ -63,6 +60,24 @@ def _check_dead(context: DoctorContext, holder: LockHolder, directory: Path) -> 
         f"processes that hold it: {pids}" if left else "no process that holds it is visible",
         f"kill -9 {pids}" if left else context.command("system start"),
     )
+
+
+def _check_absent(context: DoctorContext, directory: Path) -> Finding:
+    settings = context.settings
+    usual = directory if settings is None else (settings.config_dir / DEFAULT_STATE).parent
+    if usual.resolve() != directory.resolve() and find_holder(usual) is not None:
+        return error(
+            "gateway",
+            f"no gateway is running in {directory}, and one is running in {usual}",
+            "if it is the gateway of these files, a start would run a second one, with another "
+            "ledger: state.path decides where the ledger is, and is not changed by a reload",
+            context.command(f"config set state.path {quote(DEFAULT_STATE)}"),
+        )
+    why = "schedules do not fire, and queued jobs are not run"
+    ledger = None if settings is None else settings.state.path
+    if ledger is not None and not ledger.exists():
+        why += f"; a start begins with an empty ledger, as there is no {ledger}"
+    return warning("gateway", "no gateway is running", why, context.command("system start"))
 
 
 def _check_living(context: DoctorContext) -> Iterator[Finding]:

@@ -13,9 +13,9 @@ from ductile.core.schedules.decide import Anchors, Every, Monthly, Schedule, pre
 from ductile.engine.config.compile_schedules import described
 
 HORIZON = timedelta(days=7)
-MOST_FIRES, ALL_FIRES, FEWEST_FIRES = 2000, 100_000, 20
-"""Maximum number of fires that are compared, the next ones: of one entry, and of all that differ;
-of each at least the last."""
+MOST_FIRES, ALL_FIRES, FEWEST_FIRES = 10_100, 100_000, 20
+"""Maximum number of fires that are compared, the next ones: of one entry (those of a week of
+minutes), and of all that differ; of each at least the last."""
 SHOWN_FIRES = 20
 Key = tuple[str, str]
 """The plugin and the id of an entry."""

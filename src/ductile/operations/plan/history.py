@@ -102,8 +102,11 @@ def _scalars(value: Any, path: Path) -> Iterator[tuple[str, Any]]:
         for key, item in value.items():
             yield from _scalars(item, (*path, key))
     elif isinstance(value, list) and value:
+        names = [item.get("name", item.get("id")) for item in value if isinstance(item, dict)]
+        is_named = len(set(map(str, names))) == len(value) and None not in names
         for index, item in enumerate(value):
-            yield from _scalars(item, (*path, index))
+            # By its name an entry is the same one at another place.
+            yield from _scalars(item, (*path, str(names[index]) if is_named else index))
     else:
         yield dotted(path), value
 

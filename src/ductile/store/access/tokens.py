@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -175,10 +176,15 @@ def spend(tx: Tx, id: str, what: Spending, count: int, now: datetime) -> None:
     left = token["budget"][what]["left"] if token["budget"] else 0
     raise BudgetSpent(
         f"token {token['name']!r} has {left or 0} of its {what} left, and this needs {count}; "
-        "an operator can create another lease",
+        f"an operator can create another lease: {_next_lease(token, what)}",
         left=left or 0,
         needed=count,
     )
+
+
+def _next_lease(token: dict[str, Any], what: Spending) -> str:
+    name, scopes = quote(f"{token['name']}-2"), quote(",".join(token["scopes"]))
+    return f"ductile token create --for {name} --expires 2h --scopes {scopes} --budget {what}=20"
 
 
 def _parse_token(row: dict[str, Any]) -> dict[str, Any]:

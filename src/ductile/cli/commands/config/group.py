@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from ductile.cli.options import SETTING
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import ConfigError, NotFound, Problem, UsageError, dotted
 from ductile.operations.config.fixes import find_fix
+
+if TYPE_CHECKING:
+    from ductile.operations.config.seal import NewSeal
 
 config = Noun("config", "Create, check, plan, edit and seal the configuration.")
 config.add_command(get)
@@ -91,17 +94,23 @@ def check(context: CommandContext, strict: bool) -> int:
         "config": str(checked.loaded.settings.config_dir),
         "files": [str(path) for path in checked.loaded.files],
         "plugins": sorted(checked.compiled.registry.plugins),
-        "warnings": [warning.document() for warning in checked.warnings],
+        "warnings": [_describe_warning(context, warning) for warning in checked.warnings],
     }
     context.show(document, lambda document: _show_check(document, checked.warnings))
     return 0 if accepted else ConfigError.exit_code
 
 
+def _describe_warning(context: CommandContext, warning: Problem) -> dict[str, Any]:
+    fix = find_fix(warning)
+    run = {"run": context.repeat_options(f"ductile {fix}")} if fix else {}
+    return {**warning.document(), **run}
+
+
 def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:
-    for warning in warnings:
+    for warning, described in zip(warnings, document["warnings"], strict=True):
         output.print_line(f"warning: {warning}", fg="yellow")
-        if fix := find_fix(warning):
-            output.print_line(f"  run: ductile {fix}")
+        if "run" in described:
+            output.print_line(f"  run: {described['run']}")
     counts = [
         output.format_count(len(document["files"]), "file"),
         output.format_count(len(document["plugins"]), "plugin"),
@@ -211,10 +220,22 @@ def lock(context: CommandContext, files: tuple[Path, ...], plugin: str | None) -
     document = {
         "seal": str(measured.seal.path),
         "files": measured.files,
-        "changes": {name: text for name, text in changes.items() if name in measured.files},
+        "changes": _choose_changes(changes, measured),
         "plugins": plugins,
+        "plugin_states": measured.plugins,
     }
     context.show({**document, "dry_run": context.dry_run}, _show_lock)
+
+
+def _choose_changes(changes: dict[str, str], measured: NewSeal) -> dict[str, str]:
+    """The changes that this seal accepts."""
+    programs = {
+        path
+        for plugin in measured.seal.plugin_fingerprints
+        if plugin["name"] in measured.plugins
+        for path in (plugin["manifest_path"], plugin["entrypoint_path"])
+    }
+    return {name: text for name, text in changes.items() if name in programs | set(measured.files)}
 
 
 def _config_of(files: Sequence[Path]) -> Path | None:
@@ -226,6 +247,8 @@ def _config_of(files: Sequence[Path]) -> Path | None:
 def _show_lock(document: dict[str, Any]) -> None:
     for name, state in sorted(document["files"].items()):
         output.print_line(f"{state:<8} {name}")
+    for name, state in sorted(document["plugin_states"].items()):
+        output.print_line(f"{state:<8} plugin {name}")
     for change in document["changes"].values():
         output.print_diff(change)
     kept = sum(state != "gone" for state in document["files"].values())

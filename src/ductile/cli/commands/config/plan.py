@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.command import CommandContext, read
+from ductile.clock import from_text
 from ductile.errors import NotRunning
 
 CHANGED = 2
@@ -23,6 +25,7 @@ COLOURS = {
     "fails": "red",
 }
 SHOWN_FIRES = 3
+HORIZON = timedelta(days=7)
 
 
 @read("plan")
@@ -52,7 +55,7 @@ def show_plan(document: Mapping[str, Any]) -> None:
         output.print_line("nothing would change")
         return
     _print_group("needs a restart", [_restart_line(row) for row in document["restart"]])
-    _show_schedules(document["schedules"])
+    _show_schedules(document["schedules"], from_text(document["made_at"]) + HORIZON)
     _show_graph(document["graph"])
     _print_group("plugins", [_plugin_line(row) for row in document["plugins"]])
     _print_group("webhooks", [_access_line(row, "path") for row in document["webhooks"]])
@@ -80,7 +83,7 @@ def _restart_line(row: Mapping[str, Any]) -> Line:
     return text, "red"
 
 
-def _show_schedules(rows: Sequence[Mapping[str, Any]]) -> None:
+def _show_schedules(rows: Sequence[Mapping[str, Any]], horizon: datetime) -> None:
     lines: list[Line] = []
     for row in rows:
         rules = [rule for rule in (row["before"], row["after"]) if rule]
@@ -93,6 +96,9 @@ def _show_schedules(rows: Sequence[Mapping[str, Any]]) -> None:
         )
         lines += _fire_lines("+", row["appear"], row, "green")
         lines += _fire_lines("-", row["disappear"], row, "red")
+        if from_text(row["compared_until"]) < horizon:
+            until = output.format_time(row["compared_until"])
+            lines.append((f"  only the fires until {until} were compared", "yellow"))
     _print_group("schedules (fires of the next 7 days)", lines)
 
 

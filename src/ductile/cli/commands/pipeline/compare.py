@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, read
-from ductile.cli.commands.pipeline.runs import resolve_run_id
+from ductile.cli.commands.pipeline.runs import find_run
 from ductile.cli.commands.plugin.compare import MAX_LAST, format_side
 from ductile.cli.options import WholeNumber, parse_since
 from ductile.errors import NotRunning, UsageError
@@ -61,7 +61,7 @@ def compare(
             limit = last or (MAX_LAST if since else 50)
             pages = _read_pages(api, pipelines[0], limit, {**more, "since": since})
         else:
-            pages = _read_runs(api, which, more)
+            pages = _read_runs(api, which, more, names)
         with output.show_progress("comparing runs"):
             found = list(pages)
     rows = [row for page in found for row in page["runs"]]
@@ -100,11 +100,13 @@ def _read_pages(api: Any, name: str, limit: int, query: Json) -> Iterator[Json]:
             return
 
 
-def _read_runs(api: Any, typed_ids: tuple[str, ...], query: Json) -> Iterator[Json]:
+def _read_runs(
+    api: Any, typed_ids: tuple[str, ...], query: Json, pipelines: Iterable[str]
+) -> Iterator[Json]:
     for typed_id in typed_ids:
-        run_id = resolve_run_id(api, typed_id)
-        name = api.get(path_to("pipeline-runs", run_id))["pipeline"]
-        yield api.get(path_to("pipelines", name, "compare"), run=run_id, **query)
+        run = find_run(api, typed_id, pipelines)
+        path = path_to("pipelines", run["pipeline"], "compare")
+        yield api.get(path, run=run["instance_id"], **query)
 
 
 def _show(document: Json) -> None:

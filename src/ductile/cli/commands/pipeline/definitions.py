@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
-from ductile.cli.command import CommandContext, Noun, compile_config
+from ductile.cli.command import CommandContext, Noun, explain_unloaded
 from ductile.cli.commands.flow.pause import describe as describe_pause
 from ductile.cli.explain import describe_action, describe_next, explain_steps, fold_steps
 from ductile.cli.options import PIPELINE
-from ductile.errors import ConfigError, DuctileError, NotFound, UsageError
+from ductile.errors import UsageError
 
 pipeline = Noun("pipeline", "Show and run pipelines; manage their runs.")
 
@@ -82,30 +80,6 @@ def _get(context: CommandContext, name: str) -> Json:
             found = api.get(path_to("pipeline", name))
         context.warn_of_difference(api)
         return found
-
-
-@contextmanager
-def explain_unloaded(context: CommandContext, name: str) -> Iterator[None]:
-    """Raise what helps where the gateway does not find a pipeline that the files have."""
-    try:
-        yield
-    except DuctileError as error:
-        if error.code != NotFound.code or not _is_in_files(context, name):
-            raise
-        run = context.repeat_options("ductile system reload")
-        raise NotFound(
-            f"pipeline {name} is in the files, and the running gateway has not loaded it; "
-            f"run: {run}"
-        ) from None
-
-
-def _is_in_files(context: CommandContext, name: str) -> bool:
-    if context.api_url is not None:
-        return False
-    try:
-        return name in compile_config(context.target.loaded).tx_config.router.pipelines
-    except ConfigError:
-        return False
 
 
 def _show_pipeline(context: CommandContext, found: Json) -> None:

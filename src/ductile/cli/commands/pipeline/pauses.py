@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ductile.cli.command import CommandContext, write
+from ductile.cli.command import CommandContext, explain_unloaded, write
 from ductile.cli.commands.flow import pause as pauses
-from ductile.cli.commands.pipeline.definitions import explain_unloaded
 from ductile.cli.options import PIPELINE
 
 

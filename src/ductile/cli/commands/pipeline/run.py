@@ -10,8 +10,7 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import MAX_WAIT, GatewayClient, Json, path_to
-from ductile.cli.command import CommandContext, write
-from ductile.cli.commands.pipeline.definitions import explain_unloaded
+from ductile.cli.command import CommandContext, explain_unloaded, write
 from ductile.cli.commands.pipeline.dry_run import PAYLOAD, plan_start, show_plan
 from ductile.cli.explain import is_plain_switch
 from ductile.cli.options import DEDUPE_TTL, DETACHED, PIPELINE, PRIORITY, TIMEOUT, read_json

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
-from ductile.cli.command import CommandContext, read, write
-from ductile.cli.commands.pipeline.definitions import explain_unloaded
+from ductile.cli.command import CommandContext, explain_unloaded, read, write
 from ductile.cli.explain import Row, fold_run
 from ductile.cli.options import MIN_ID_LENGTH, limit_option, parse_since
 from ductile.core.values.suggest import did_you_mean
@@ -62,13 +61,8 @@ def runs(
         if which is None or is_list:
             found = api.get("/pipeline-runs", pipeline=which, **filters)
         else:
-            try:
-                found = api.get(path_to("pipeline-runs", resolve_run_id(api, which)))
-            except DuctileError as error:
-                if error.code != NotFound.code:
-                    raise
-                with explain_unloaded(context, which):
-                    raise NotFound(f"{error}{did_you_mean(which, pipelines)}") from None
+            with explain_unloaded(context, which):
+                found = find_run(api, which, pipelines)
     context.show(found, _show_list if is_list else lambda run: _show_run(context, run))
 
 
@@ -90,6 +84,16 @@ def _act(context: CommandContext, typed_id: str, action: str) -> Json:
     with context.open_api() as api:
         run_id = resolve_run_id(api, typed_id)
         return context.post_to(api, path_to("pipeline-runs", run_id, action))
+
+
+def find_run(api: GatewayApi, typed: str, pipelines: Iterable[str]) -> Json:
+    """Return a run; raise `NotFound`, with the pipeline that is probably meant."""
+    try:
+        return api.get(path_to("pipeline-runs", resolve_run_id(api, typed)))
+    except DuctileError as error:
+        if error.code != NotFound.code:
+            raise
+        raise NotFound(f"{error}{did_you_mean(typed, pipelines)}") from None
 
 
 def resolve_run_id(api: GatewayApi, typed_id: str) -> str:

@@ -9,7 +9,13 @@ import click
 
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, JobRunner, Json, path_to
-from ductile.cli.command import CommandContext, Noun, compile_config
+from ductile.cli.command import (
+    CommandContext,
+    Noun,
+    compile_config,
+    explain_unloaded,
+    has_plugin,
+)
 from ductile.cli.commands.flow import pause as pauses
 from ductile.cli.commands.plugin.authoring import new, test, validate
 from ductile.cli.commands.plugin.install import install, update
@@ -92,8 +98,10 @@ def _show(page: Json) -> None:
 @click.argument("name", metavar="NAME", type=PLUGIN)
 def show(context: CommandContext, name: str) -> None:
     """Show a plugin: its state, commands and environment."""
-    with context.target.open_reader() as api, context.reading_gateway(api):
-        found = api.get(path_to("plugin", name))
+    with context.target.open_reader() as api:
+        missing = explain_unloaded(context, name, "plugin", has_plugin)
+        with missing, context.reading_gateway(api):
+            found = api.get(path_to("plugin", name))
     context.show(found, _show_plugin)
     if found["state"] == "refused":
         print_reload_hint(api)
@@ -263,7 +271,8 @@ def pause(context: CommandContext, name: str, **options: str | None) -> None:
 
     Jobs are still enqueued, also by schedules. Running jobs continue.
     """
-    pauses.pause(context, "plugins", name, **options)
+    with explain_unloaded(context, name, "plugin", has_plugin):
+        pauses.pause(context, "plugins", name, **options)
 
 
 @plugin.write("resume")

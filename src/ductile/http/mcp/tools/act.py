@@ -243,8 +243,8 @@ async def approve(call: ToolCall) -> Json:
 ACTING = (
     GatewayTool(
         "run",
-        "Queue a plugin command or start a pipeline. `done` is true only if it has ended: wait "
-        "with wait_s, then with job or runs.",
+        "Queue a plugin command or start a pipeline. `done` is true only if it has ended; wait "
+        "with wait_s, job or runs.",
         {
             "plugin": TEXT,
             "command": TEXT,
@@ -313,7 +313,7 @@ ACTING = (
     ),
     GatewayTool(
         "replay",
-        "Queue a new job like an ended one, optionally of another step or with another payload.",
+        "Queue a new job like an ended one, or with another step or payload.",
         {
             "job_id": TEXT,
             "step": TEXT,

@@ -116,8 +116,8 @@ async def plugin(call: ToolCall) -> Json:
 CHANGING = (
     GatewayTool(
         "config",
-        "View a setting in force, change one (written, then loaded; dry_run shows the difference), "
-        "or plan the files, apply the id of that plan, watch its error rates, revert.",
+        "View a setting in force, change one (written, then loaded), or plan the files, apply the "
+        "id of that plan, watch its error rates, revert.",
         {
             "action": word_of(
                 *("check", "view", "set", "reload"),
@@ -125,7 +125,7 @@ CHANGING = (
             ),
             "plan": TEXT,
             "snapshot": TEXT,
-            "path": {"type": "string", "description": "such as plugins.echo.schedules[0].every"},
+            "path": {"type": "string", "description": "such as plugins.echo.retry"},
             "value": {},
             "dry_run": DRY_RUN,
         },
@@ -148,8 +148,8 @@ CHANGING = (
     ),
     GatewayTool(
         "plugin",
-        "Create a plugin from a template, validate its files, or, without a record, test it once "
-        "or compare it with its last jobs.",
+        "Create a plugin from a template, validate its files, test it once, or compare it with "
+        "its last jobs.",
         {
             "action": word_of("scaffold", "validate", "test", "compare"),
             "name": TEXT,

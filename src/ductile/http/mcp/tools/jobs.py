@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ductile.core.jobs.state_machine import ENDED
+from ductile.errors import UsageError
 from ductile.http.mcp.results import (
     Json,
     fetch_page,
-    fits,
     mark,
     pick,
-    read_position,
+    render,
     shorten,
     slice_rows,
+    slice_text,
 )
 from ductile.http.mcp.tool import ToolCall
 
-LOG_CHUNK = 2400
 JOB_ROW = (
     "job_id",
     "plugin",
@@ -83,6 +83,9 @@ async def job(call: ToolCall) -> Json:
         rows = (await call.read("/job/{job_id}/tree", query={"flat": True}, job_id=job_id))["jobs"]
         shown = [mark(pick(row, *JOB_ROW)) for row in rows]
         return slice_rows("jobs", shown, call.get("cursor"), job_id=job_id)
+    if part == "bundle":
+        document = await call.read("/job/{job_id}/bundle", job_id=job_id)
+        return slice_text("bundle", render(document), call.get("cursor"), job_id=job_id)
     found = await call.read("/job/{job_id}", query={"wait": call.wait()}, job_id=job_id)
     why = await call.read("/job/{job_id}/why", job_id=job_id)
     more = ("submitter", "completed_at", "payload", "waits_for", "instance_id", "progress")
@@ -111,18 +114,9 @@ async def _job_log(call: ToolCall, job_id: str) -> Json:
         for name in ("last_error", "stderr", "stdout", "logs")
         if row[name]
     )
-    start, size = read_position(call.get("cursor")), LOG_CHUNK
-    while True:
-        end = start + size
-        page = {
-            **pick(row, "job_id", "attempt", "status", "started_at", "completed_at", "node"),
-            "attempts": [each["attempt"] for each in rows],
-            "untrusted_log": text[start:end],
-            **({"cursor": str(end), "total": len(text)} if end < len(text) else {}),
-        }
-        if fits(page) or size < 100:
-            return page
-        size //= 2
+    about = pick(row, "job_id", "attempt", "status", "started_at", "completed_at", "node")
+    about["attempts"] = [each["attempt"] for each in rows]
+    return slice_text("log", text, call.get("cursor"), **about)
 
 
 def _lines(logs: Any) -> str:
@@ -134,6 +128,8 @@ def _lines(logs: Any) -> str:
 
 
 async def runs(call: ToolCall) -> Json:
+    if call.get("compare"):
+        return await _compare_runs(call)
     if "run_id" in call.given:
         return await _run(call, call["run_id"])
     filters = call.only("status", "pipeline", "since")
@@ -144,6 +140,19 @@ async def runs(call: ToolCall) -> Json:
             "runs": [mark(pick(row, *RUN_ROW)) for row in page["runs"]],
             **next_cursor(page),
         },
+        call.limit(),
+    )
+
+
+async def _compare_runs(call: ToolCall) -> Json:
+    if "pipeline" not in call.given:
+        raise UsageError("name the pipeline whose runs to compare")
+    query = {"since": call.get("since"), "run": call.get("run_id"), "before": call.get("cursor")}
+    return await fetch_page(
+        lambda limit: call.read(
+            "/pipelines/{name}/compare", query={**query, "limit": limit}, name=call["pipeline"]
+        ),
+        lambda page: {"runs": [mark(row) for row in page["runs"]], **next_cursor(page)},
         call.limit(),
     )
 

@@ -190,8 +190,8 @@ OBSERVING = (
     ),
     GatewayTool(
         "find",
-        "List plugin commands and pipelines, or with `name` show one with schemas, steps and the "
-        "place of each in the configuration.",
+        "List plugin commands and pipelines, or with `name` show one with its schemas, steps and "
+        "places in the files.",
         {"query": TEXT, "kind": word_of("command", "pipeline"), "name": TEXT, "cursor": TEXT},
         find,
         ("found", "plugin", "pipeline"),
@@ -220,12 +220,13 @@ OBSERVING = (
     ),
     GatewayTool(
         "job",
-        "Show a job: state, why, error, result; its log in pages; or the tree it belongs to.",
+        "Show a job: state, why, error, result; in pages its log, or its bundle for `job rerun`; "
+        "its tree.",
         {
             "job_id": TEXT,
-            "part": word_of("summary", "log", "tree"),
+            "part": word_of("summary", "log", "tree", "bundle"),
             "attempt": NUMBER,
-            "wait_s": {"type": "number", "description": "wait for its end, at most 25"},
+            "wait_s": {"type": "number", "description": "at most 25"},
             "cursor": TEXT,
         },
         job,
@@ -235,28 +236,29 @@ OBSERVING = (
             ("GET", "/job/{job_id}/tree"),
             ("GET", "/job-logs"),
         ),
-        also=(("GET", "/job/{job_id}/why"),),
+        also=(("GET", "/job/{job_id}/why"), ("GET", "/job/{job_id}/bundle")),
         required=("job_id",),
     ),
     GatewayTool(
         "runs",
-        "List pipeline runs, or show one with each step and why a step did not run.",
+        "List pipeline runs, show the steps of one, or `compare` past ones with the files.",
         {
             "run_id": TEXT,
             "pipeline": TEXT,
             "status": word_of("running", "succeeded", "failed", "skipped"),
             "since": TEXT,
+            "compare": {"type": "boolean"},
             "wait_s": {"type": "number"},
             **LIST,
         },
         runs,
         ("runs", "steps", "done", "cursor"),
         (("GET", "/pipeline-runs"), ("GET", "/pipeline-runs/{run_id}")),
+        also=(("GET", "/pipelines/{name}/compare"),),
     ),
     GatewayTool(
         "schedules",
-        "List schedules, or with `name` (plugin or plugin/id) why each occurrence did or did not "
-        "fire.",
+        "List schedules, or with `name` (plugin or plugin/id) why each occurrence fired or not.",
         {"name": TEXT, "since": TEXT, "cursor": TEXT},
         schedules,
         ("schedules", "occurrences"),
