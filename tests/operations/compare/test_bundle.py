@@ -146,6 +146,27 @@ def files_named(*paths: object) -> dict[str, Any]:
     return {"workspace": {"used": True, "files": [{"path": path, "text": ""} for path in paths]}}
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"in hex {SECRET.encode().hex()}", "in hex [REDACTED]"),
+        (f"in hex {SECRET.encode().hex().upper()}", "in hex [REDACTED]"),
+        ("> Authorization: Bearer eyJ0.1.x_y", "> Authorization: Bearer [REDACTED]"),
+        ("export API_TOKEN='abc12345' # x", "export API_TOKEN='[REDACTED]' # x"),
+        ('{"password":"hunter2hunter2","n":1', '{"password":"[REDACTED]","n":1'),
+        ("cookie=sid12345; colour=blue12345", "cookie=[REDACTED]; colour=blue12345"),
+        ("invalid token: expired at 12:00", "invalid token: expired at 12:00"),
+        ("TOKEN=$(cat secret1)", "TOKEN=$(cat secret1)"),
+        ("token = request1[0]", "token = request1[0]"),
+        ("password: [REDACTED]", "password: [REDACTED]"),
+        ("token=" + "a1" * 100_000, "token=[REDACTED]"),
+        ("token=a1(" * 100_000, "token=a1(" * 100_000),
+    ],
+)
+def test_text_has_no_value_that_is_assigned_to_a_name_of_a_secret(text: str, shown: str) -> None:
+    assert SecretRemover({SECRET}, {}).text(text) == shown
+
+
 def test_bundle_of_unknown_origin_is_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     job = bundle_document()["job"]

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import orjson
 
 from ductile.config.loader.secrets import hide_url_secrets
-from ductile.core.values.redact import REDACTED, Redactor, hide_secret_keys, names_a_secret
+from ductile.core.values.redact import (
+    REDACTED,
+    SHORTEST_SECRET,
+    Redactor,
+    hide_secret_keys,
+    names_a_secret,
+)
 from ductile.model import Json
 
 _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 _PRIVATE = "PRIVATE KEY-----"
+_NAME = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,63})["']?[ \t]{0,8}[:=][ \t]{0,8}["']?""")
+_VALUE = re.compile(
+    r"""(?:(?:bearer|basic|token)[ \t]{1,8})?((?=[^\s"'\d]{0,200}\d)[\w.~+/=%@!:-]{8,})([(\[{$<]?)""",
+    re.IGNORECASE,
+)
+"""A value with a digit, behind the scheme of a header; and what makes it an expression."""
 
 
 class SecretRemover:
     """Knows the secrets of a configuration, and of the variables that its plugins receive.
 
-    Beyond those it removes what is below a key that names a secret, passwords in URLs, and private
-    keys. A secret that nothing of this recognises stays: who passes a file on has to read it.
+    Beyond those it removes what is below a key that names a secret, also in text (`API_TOKEN=...`,
+    `Authorization: Bearer ...`), passwords in URLs, and private keys. A secret that nothing of this recognises stays: who passes a file on has to read it.
     """
 
     def __init__(self, secrets: Iterable[str], environment: Mapping[str, str]) -> None:
         named = {value for name, value in environment.items() if names_a_secret(name)}
-        self._redactor = Redactor({*secrets, *named})
+        known = {secret for secret in (*secrets, *named) if len(secret) >= SHORTEST_SECRET}
+        in_hex = {secret.encode("utf-8", "surrogatepass").hex() for secret in known}
+        self._redactor = Redactor({*known, *in_hex, *map(str.upper, in_hex)})
 
     def document(self, value: Json) -> Json:
         return self._clean(hide_secret_keys(value))
@@ -42,7 +57,7 @@ class SecretRemover:
         return REDACTED if self._redactor.text(text) != text else value
 
     def text(self, text: str) -> str:
-        return _hide_private_keys(hide_url_secrets(self._redactor.text(text)))
+        return _hide_private_keys(_hide_assigned(hide_url_secrets(self._redactor.text(text))))
 
     def file(self, text: str) -> str:
         """The text of a file; of a JSON file also without what is below secret keys."""
@@ -54,6 +69,23 @@ class SecretRemover:
             if hide_secret_keys(document) != document:
                 return orjson.dumps(self.document(document), option=orjson.OPT_INDENT_2).decode()
         return self.text(text)
+
+
+def _hide_assigned(text: str) -> str:
+    """`text` without values that are assigned to a name of a secret, if they look like one.
+
+    A word (`invalid token: expired`) and an expression (`TOKEN=$(cat file)`) are not removed.
+    """
+    parts, end, seen = list[str](), 0, 0
+    for name in _NAME.finditer(text):
+        if name.start() < seen or not names_a_secret(name[1]):
+            continue
+        value = _VALUE.match(text, name.end())
+        seen = name.end() if value is None else value.end()
+        if value is not None and not value[2]:
+            parts += [text[end : value.start(1)], REDACTED]
+            end = seen
+    return "".join(parts) + text[end:]
 
 
 def _hide_private_keys(text: str) -> str:
