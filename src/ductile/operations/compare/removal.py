@@ -21,7 +21,8 @@ _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 _PRIVATE = "PRIVATE KEY-----"
 _NAME = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,63})["']?[ \t]{0,8}[:=][ \t]{0,8}["']?""")
 _VALUE = re.compile(
-    r"""(?:(?:bearer|basic|token)[ \t]{1,8})?((?=[^\s"'\d]{0,200}\d)[\w.~+/=%@!:-]{8,})([(\[{$<]?)""",
+    r"""(?:(?:bearer|basic|token)[ \t]{1,8})?"""
+    r"""((?=[^\s"'\d]{0,200}\d)[\w.~+/=%@!:-]{8,})([(\[{$<]?)""",
     re.IGNORECASE,
 )
 """A value with a digit, behind the scheme of a header; and what makes it an expression."""
@@ -31,7 +32,8 @@ class SecretRemover:
     """Knows the secrets of a configuration, and of the variables that its plugins receive.
 
     Beyond those it removes what is below a key that names a secret, also in text (`API_TOKEN=...`,
-    `Authorization: Bearer ...`), passwords in URLs, and private keys. A secret that nothing of this recognises stays: who passes a file on has to read it.
+    `Authorization: Bearer ...`), passwords in URLs, and private keys. A secret that nothing of this
+    recognises stays: who passes a file on has to read it.
     """
 
     def __init__(self, secrets: Iterable[str], environment: Mapping[str, str]) -> None:
