@@ -166,10 +166,10 @@ def check_addresses(
         if not is_allowed(address, networks):
             raise Forbidden(
                 "the URL's host has a forbidden address: "
-                "it is not public, and not in a network of allowed_networks"
+                "it is not public, and not in a network of gateway.allowed_networks"
             )
         if not (target.secure or plain or _is_in(_parse_address(address), networks)):
-            raise Forbidden("without TLS (http:) only addresses in allowed_networks are allowed")
+            raise Forbidden("without TLS (http:) only addresses in gateway.allowed_networks are allowed")
     return tuple(addresses)
 
 
