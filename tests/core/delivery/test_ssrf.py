@@ -268,7 +268,7 @@ def test_error_does_not_contain_the_address() -> None:
 
 
 def test_error_names_the_config_key() -> None:
-    with pytest.raises(Forbidden, match="not in a network of gateway.allowed_networks"):
+    with pytest.raises(Forbidden, match=r"not in a network of gateway\.allowed_networks"):
         check_addresses(parse_url("https://example.com/"), ("10.11.12.13",))
 
 

@@ -169,7 +169,9 @@ def check_addresses(
                 "it is not public, and not in a network of gateway.allowed_networks"
             )
         if not (target.secure or plain or _is_in(_parse_address(address), networks)):
-            raise Forbidden("without TLS (http:) only addresses in gateway.allowed_networks are allowed")
+            raise Forbidden(
+                "without TLS (http:) only addresses in gateway.allowed_networks are allowed"
+            )
     return tuple(addresses)
 
 
