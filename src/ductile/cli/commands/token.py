@@ -45,8 +45,8 @@ def create(
 ) -> None:
     """Create an API token, and show it once.
 
-    A lease is for an agent. It ends by itself (--expires) and by use (--budget), and what it did is
-    listed by: ductile audit --token NAME
+    A lease is a token for an agent. It ends when it expires (--expires) or its budget is used up
+    (--budget). To list what it did, run: ductile audit --token NAME
     """
     if (name is None) is (holder is None):
         raise UsageError("give the name of the token: NAME, or --for NAME for a lease")
