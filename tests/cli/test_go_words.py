@@ -99,6 +99,19 @@ def test_status_has_the_keys_of_the_go_program(cli: CliRunner) -> None:
     assert good["healthy"] is all(check["ok"] for check in good["checks"])
 
 
+def test_status_reports_what_fails_in_the_gateway(cli: CliRunner) -> None:
+    with cli.gateway():
+        ledger, elsewhere = cli.state / "state.db", cli.state / "elsewhere.db"
+        assert cli("status", "--json").json["failing"] == []
+        ledger.rename(elsewhere)
+        shown = cli("status", "--json").json
+        [check] = [check for check in shown["checks"] if check["name"] == "state_db"]
+        assert (shown["healthy"], check["ok"]) == (False, False)
+        assert "was moved to" in check["detail"]
+        assert "its ledger file fails: " in cli("status").out
+        elsewhere.rename(ledger)
+
+
 def test_attempts_have_the_id_of_the_go_program(cli: CliRunner) -> None:
     cli("run", "hello")
     [row] = cli("job", "logs", "--json").json["logs"]

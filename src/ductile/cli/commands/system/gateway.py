@@ -13,10 +13,10 @@ from ductile.cli import output
 from ductile.cli.command import CommandContext, compile_config, read, write
 from ductile.cli.commands.system.progress import show_waiting
 from ductile.cli.options import PLUGIN, limit_option
-from ductile.errors import ConfigError, NotRunning, UsageError
+from ductile.errors import ConfigError, DuctileError, NotRunning, UsageError
 
 if TYPE_CHECKING:
-    from ductile.cli.client import Json
+    from ductile.cli.client import GatewayApi, Json
 
 MAX_NOTE_LENGTH = 200
 _M_ARENA_MAX = -8
@@ -101,12 +101,27 @@ def status(context: CommandContext) -> None:
     waiting = show_waiting("checking the health of plugins", quiet=context.as_json)
     with context.target.open_reader() as api, waiting:
         page = api.get("/system/status")
+        page["failing"] = _find_failing_parts(api) if api.running else []
         context.warn_of_difference(api)
     if not api.running:
         page |= {"running_gateway": False, "boot": None, "uptime_seconds": None}
     page["state_dir"] = str(context.target.state_dir)
     page |= _list_checks(context, page)
     context.show(page, _show_status)
+
+
+def _find_failing_parts(api: GatewayApi) -> list[Json]:
+    """Return the parts of the running gateway that fail."""
+    try:
+        health = api.get("/healthz")
+    except DuctileError as failure:
+        health = failure.details
+        if health.get("status") != "error":
+            raise
+        if "failing" not in health:
+            return [{"part": "gateway", "error": failure.message, "critical": True}]
+    failing: list[Json] = health.get("failing", [])
+    return failing
 
 
 def _list_checks(context: CommandContext, page: dict[str, Any]) -> dict[str, Any]:
@@ -116,9 +131,15 @@ def _list_checks(context: CommandContext, page: dict[str, Any]) -> dict[str, Any
     ]
     refused = [row["name"] for row in page["plugins"] if row["state"] == "refused"]
     gateway = "a gateway is running" if page["running_gateway"] else "no gateway is running"
+    broken = next((part["error"] for part in page["failing"] if part["critical"]), None)
     checks = [
         _check_config(context),
-        {"name": "state_db", "ok": True, "path": page["state_dir"], "detail": "ledger is readable"},
+        {
+            "name": "state_db",
+            "ok": broken is None,
+            "path": page["state_dir"],
+            "detail": broken or "ledger is readable",
+        },
         {"name": "pid_lock", "ok": True, "path": page["state_dir"], "detail": gateway},
         {"name": "plugins_loaded", "ok": not refused, "detail": _name_all("refused", refused)},
         {"name": "plugins_healthy", "ok": not sick, "detail": _name_all("unhealthy", sick)},
@@ -153,6 +174,9 @@ def _show_status(page: dict[str, Any]) -> None:
     output.print_line(
         f"{page['queue_depth']} queued, {page['running']} running, in {page['state_dir']}"
     )
+    for part in page["failing"]:
+        colour = "red" if part["critical"] else "yellow"
+        output.print_line(f"its {part['part']} fails: {part['error']}", fg=colour)
     if page["approvals"]:
         waiting = output.format_count(page["approvals"], "approval")
         output.print_line(f"{waiting} to decide: ductile approval list", fg="yellow")
