@@ -136,3 +136,17 @@ def test_doctor_reports_a_gateway_with_the_ledger_that_the_files_named_before(
         assert f"one is running in {cli.state}" in finding["what"]
         assert type_line(finding["run"]) == 0
         assert cli("status").code == 0
+
+
+def test_preview_of_a_reload_names_a_plugin_whose_program_changed(cli: CliRunner) -> None:
+    with cli.gateway():
+        assert cli("system", "reload", "--dry-run", "--json").json["changes"]["plugins"] == {
+            "added": [],
+            "removed": [],
+            "changed": [],
+        }
+        cli.plugin("hello", "echo '{\"status\":\"ok\"}'")
+        shown = cli("system", "reload", "--dry-run", "--json").json
+        assert shown["changes"]["plugins"]["changed"] == ["hello"]
+        assert "plugins changed: hello" in cli("system", "reload", "--dry-run").out
+        assert cli("config", "plan").code == 2

@@ -20,11 +20,20 @@ def summarize(running: CompiledConfig, built: CompiledConfig) -> Document:
         "warnings": [str(warning) for warning in built.warnings],
         "refused": {refusal.name: refusal.reason for refusal in built.registry.refused},
         "changes": {
-            "plugins": compare_names(old.plugins, new.plugins),
+            "plugins": _compare_plugins(running, built),
             "pipelines": compare_names(_by_name(old.pipelines), _by_name(new.pipelines)),
             "settings": compare_names(*_differing_settings(old, new)),
         },
     }
+
+
+def _compare_plugins(running: CompiledConfig, built: CompiledConfig) -> dict[str, list[str]]:
+    """Which plugins are configured otherwise, or have other files."""
+    found = compare_names(running.settings.plugins, built.settings.plugins)
+    old, new = running.registry.plugins, built.registry.plugins
+    other = {n for n in old.keys() & new.keys() if old[n].fingerprint != new[n].fingerprint}
+    found["changed"] = sorted({*found["changed"], *other})
+    return found
 
 
 def compare_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
