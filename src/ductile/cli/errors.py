@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +131,16 @@ def add_repair(error: DuctileError, context: CommandContext) -> None:
     path = tuple(str(row["path"] or "").rpartition(".")[::2])
     fix = find_fix(Problem(path=path if path[0] else path[1:], **{key: row[key] for key in keys}))
     if fix is not None:
-        error.details["run"] = context.repeat_options(f"ductile {fix}")
+        error.details["run"] = _repeat_for(context, Path(row["file"]), f"ductile {fix}")
+
+
+def _repeat_for(context: CommandContext, file: Path, line: str) -> str:
+    """The command line for the configuration that the file belongs to: not always the usual one."""
+    from ductile.config import find
+
+    if find(context.config, os.environ).parent in file.parents:
+        return context.repeat_options(line)
+    return f"{line} --config {quote(str(file.parent))}"
 
 
 def _print_repair(body: dict[str, Any]) -> None:

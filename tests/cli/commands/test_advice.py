@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -145,8 +146,22 @@ def test_preview_of_a_reload_names_a_plugin_whose_program_changed(cli: CliRunner
             "removed": [],
             "changed": [],
         }
-        cli.plugin("hello", "echo '{\"status\":\"ok\"}'")
+        cli.plugin("hello", 'echo \'{"status":"ok"}\'')
         shown = cli("system", "reload", "--dry-run", "--json").json
         assert shown["changes"]["plugins"]["changed"] == ["hello"]
         assert "plugins changed: hello" in cli("system", "reload", "--dry-run").out
         assert cli("config", "plan").code == 2
+
+
+def test_command_corrects_the_directory_that_was_compared(cli: CliRunner, tmp_path: Path) -> None:
+    before = (cli.root / "config.yaml").read_text()
+    with cli.gateway():
+        other = shutil.copytree(cli.root, tmp_path / "other", ignore=lambda *_: ["data"])
+        (other / "config.yaml").write_text(
+            before + "routes: [{from: hello, event_type: x, to: helo}]\n"
+        )
+        refused = cli("config", "plan", str(other), "--json")
+        assert refused.code == 78
+        assert type_line(refused.json["run"]) == 0
+        assert cli("config", "plan", str(other)).code == 2
+    assert (cli.root / "config.yaml").read_text() == before
