@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ductile.operations.compare.rerun import read_bundle
 from tests.http.harness import ECHO, ApiHarness, running_api
 from tests.http.mcp.agent import MCP_CONFIG, Agent, ToolError, agent_of
 from tests.waiting import until
@@ -154,6 +156,38 @@ def test_cursors_lead_through_all_jobs_and_the_whole_log(agent: Agent) -> None:
         if cursor is None:
             break
     assert [f'line {n} "quoted" \\ back' in text for n in (0, 200, 399)] == [True] * 3
+
+
+def test_bundle_is_read_in_pages_and_repeated_elsewhere(agent: Agent, tmp_path: Path) -> None:
+    job_id = agent.call("run", plugin="loud", command="poll", wait_s=25)["job_id"]
+    text, cursor, pages = "", None, 0
+    while True:
+        chunk = agent.call("job", job_id=job_id, part="bundle", cursor=cursor)
+        text, cursor, pages = text + chunk["untrusted_bundle"], chunk.get("cursor"), pages + 1
+        if cursor is None:
+            break
+    assert pages > 1
+    (tmp_path / "job.json").write_text(text)
+    bundle = read_bundle(tmp_path / "job.json")
+    assert (bundle.plugin, bundle.command) == ("loud", "poll")
+    with pytest.raises(ToolError) as refused:
+        agent.call("job", job_id="unknown", part="bundle")
+    assert refused.value.code == "not_found"
+
+
+def test_past_runs_are_compared_with_the_files(agent: Agent) -> None:
+    made = [agent.call("run", pipeline="both", payload={}, wait_s=25)["run_id"] for _ in range(2)]
+    first = agent.call("runs", pipeline="both", compare=True, limit=1)
+    second = agent.call("runs", pipeline="both", compare=True, limit=1, cursor=first["cursor"])
+    rows = [*first["runs"], *second["runs"]]
+    assert [(row["run_id"], row["verdict"]) for row in rows] == [
+        (run_id, "identical") for run_id in reversed(made)
+    ]
+    [one] = agent.call("runs", pipeline="both", run_id=made[0], compare=True)["runs"]
+    assert one["run_id"] == made[0]
+    with pytest.raises(ToolError) as refused:
+        agent.call("runs", compare=True)
+    assert refused.value.code == "usage"
 
 
 def test_action_on_many_needs_the_count_of_its_preview(agent: Agent) -> None:
