@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from ductile.config.loader.files import MAX_BYTES
+from ductile.config.loader.files import MAX_BYTES, replace
 from ductile.errors import Severity
 from tests.config.conftest import ConfigDir, location, only
 
@@ -162,3 +163,38 @@ class TestSymlinks:
         config_dir.write("include: [a.yaml]")
         (config_dir.path / "a.yaml").symlink_to("a.yaml")
         assert any("a.yaml" in problem.message for problem in config_dir.load_errors())
+
+
+def write_as(user: int, path: Path) -> int:
+    """The exit code of a process of this user that replaces a file."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            replace(path, b"new", like=path.stat())
+            code = 0
+        except PermissionError:
+            code = 2
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(("mode", "code"), [(0o644, 0), (0o600, 0), (0o640, 2)])
+def test_file_of_a_foreign_group_is_replaced_where_nobody_gets_more_rights(
+    mode: int, code: int
+) -> None:
+    user = 65534
+    with TemporaryDirectory(dir="/tmp") as folder:
+        path = Path(folder, "config.yaml")
+        path.write_text("old")
+        for one in (path, path.parent):
+            os.chown(one, user, 0)
+        path.chmod(mode)
+        assert write_as(user, path) == code
+        assert path.read_text() == ("old" if code else "new")
+        assert path.stat().st_mode & 0o777 == mode

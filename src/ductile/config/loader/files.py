@@ -227,11 +227,27 @@ def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> N
             if like is None:
                 give_to_owner(draft, descriptor)
             else:
-                os.fchown(descriptor, like.st_uid, like.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+                set_access(descriptor, like.st_uid, like.st_gid, stat.S_IMODE(like.st_mode))
             os.fsync(descriptor)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def set_access(descriptor: int, uid: int, gid: int, mode: int) -> None:
+    """Set owner, group and mode of a file. PermissionError if they cannot be kept.
+
+    Only root may give a file to a group without being its member. Ours takes its place if that
+    gives nobody more rights.
+    """
+    found = os.fstat(descriptor)
+    try:
+        if (uid, gid) != (found.st_uid, found.st_gid):
+            os.fchown(descriptor, uid, gid)
+    except PermissionError:
+        of_others = (mode & stat.S_IRWXO) << 3
+        if uid != found.st_uid or mode & stat.S_IRWXG & ~of_others:
+            raise
+    os.fchmod(descriptor, mode)

@@ -18,7 +18,7 @@ from typing import Any
 from blake3 import blake3
 
 from ductile._fast_dataclass import dataclass
-from ductile.config.loader.files import lock_directories, replace, sync_directory
+from ductile.config.loader.files import lock_directories, replace, set_access, sync_directory
 from ductile.errors import ConfigError, Problem, Refused
 from ductile.failpoint import failpoint
 from ductile.files import as_owner, create, give_to_owner
@@ -132,10 +132,7 @@ def _give_access(file: FileReplacement, descriptor: int) -> None:
             os.fchmod(descriptor, file.mode)
             return
         owner, mode = file.owner, file.mode
-    found = os.fstat(descriptor)
-    if owner != (found.st_uid, found.st_gid):
-        os.fchown(descriptor, *owner)
-    os.fchmod(descriptor, mode)
+    set_access(descriptor, *owner, mode)
 
 
 @dataclass(frozen=True, slots=True)
