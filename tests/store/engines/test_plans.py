@@ -19,6 +19,7 @@ from ductile.store.engines.api import BEGINNING, Row, Tx
 from ductile.store.engines.postgres import PostgresLedger, PostgresTx
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.engines.sqlite_connection import connect
+from ductile.store.flow import set_aside
 from ductile.store.jobs import enqueue
 from ductile.store.jobs.claim import ClaimPolicy, claim
 from ductile.store.jobs.settle import settle
@@ -141,6 +142,38 @@ def test_postgres_scans_no_table_for_a_job_without_statistics(
         return dict(rows.fetchall())
 
     assert on_postgres.write(work) == {}  # type: ignore[arg-type]
+
+
+READ_JOBS = """
+SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
+WHERE relname = 'job_queue'
+"""
+
+
+def test_postgres_sets_jobs_of_one_rate_aside_without_reading_all_of_them(
+    on_postgres: PostgresLedger,
+) -> None:
+    given = 100
+    execute(
+        on_postgres,
+        f"""
+        INSERT INTO job_queue (id, plugin, command, status, submitted_by, created_at, limit_key,
+                               set_aside)
+          SELECT 'j' || n, '{PLUGIN}', 'poll', 'queued', 'api', '2026-02-08T10:00:00.000000Z',
+                 'k' || chr(31) || 'rate', CASE WHEN n > {given} THEN 1 ELSE 0 END
+          FROM generate_series(1, {MANY}) n;
+        """,
+    )
+
+    def work(tx: PostgresTx) -> tuple[int]:
+        set_aside.set_jobs_aside(tx, [f"j{n}" for n in range(1, given + 1)])
+        row = tx._connection.execute(READ_JOBS).fetchone()
+        assert row is not None
+        return row
+
+    [read] = on_postgres.write(work)  # type: ignore[arg-type]
+    assert given <= read <= 10 * given
+    assert on_postgres.read(set_aside.has_lost) is False
 
 
 def test_jobs_that_have_left_the_queue_are_read_once_per_claim_until_a_vacuum(

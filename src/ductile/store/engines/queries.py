@@ -103,6 +103,8 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
         "seconds_since_seen": "(julianday('now') - julianday(seen_at)) * 86400",
         # The texts of a JSON array, as a table.
         "given": "(SELECT value AS id FROM json_each(:ids)) AS given",
+        # After a column: whether it is one of them.
+        "is_given": "IN (SELECT value FROM json_each(:ids))",
         "separator": "char(31)",
         "rate_part": "CASE WHEN instr(j.limit_key, char(31)) > 0"
         " THEN substr(j.limit_key, instr(j.limit_key, char(31)) + 1) END",
@@ -155,6 +157,8 @@ DIALECTS: Mapping[str, Mapping[str, str]] = {
             "extract(epoch FROM clock_timestamp() - CAST(seen_at AS timestamptz))"
         ),
         "given": "jsonb_array_elements_text(CAST(:ids AS jsonb)) AS given(id)",
+        # An array: without statistics PostgreSQL compares every row with every id of a subquery.
+        "is_given": "= ANY(ARRAY(SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))))",
         "separator": "chr(31)",
         "rate_part": "CASE WHEN strpos(j.limit_key, chr(31)) > 0"
         " THEN substr(j.limit_key, strpos(j.limit_key, chr(31)) + 1) END",

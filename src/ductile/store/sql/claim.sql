@@ -129,7 +129,7 @@ RETURNING @job@,
 -- that were are locked.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id, debounce_series = NULL
-WHERE id = ANY(ARRAY(SELECT given.id FROM @given@))
+WHERE id @is_given@
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context

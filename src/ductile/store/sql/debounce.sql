@@ -10,4 +10,4 @@ WHERE id = :id;
 
 -- name: debounced_jobs
 SELECT id FROM job_queue
-WHERE id IN (SELECT given.id FROM @given@) AND status = 'queued' AND debounce_series IS NOT NULL;
+WHERE id @is_given@ AND status = 'queued' AND debounce_series IS NOT NULL;

@@ -7,7 +7,7 @@ VALUES (:id, :plugin, :command, :payload, 'queued', 1, :max_attempts, :submitted
         :submitter, :dedupe_key, :dedupe_ttl, :now, :snapshot_id);
 
 -- name: set_submitter
-UPDATE job_queue SET submitter = :submitter WHERE id IN (SELECT given.id FROM @given@);
+UPDATE job_queue SET submitter = :submitter WHERE id @is_given@;
 
 -- name: attempt_exists
 -- Whether the log has an attempt of this job.

@@ -17,7 +17,7 @@ WHERE id = :id;
 SELECT limit_key FROM job_queue WHERE id = :id;
 
 -- name: limit_keys_of
-SELECT id, limit_key FROM job_queue WHERE id IN (SELECT given.id FROM @given@);
+SELECT id, limit_key FROM job_queue WHERE id @is_given@;
 
 -- name: running_with_limit_key
 -- The running jobs of a plugin with their limit keys, the oldest first.
@@ -42,7 +42,7 @@ WHERE id = :id AND status = 'running' AND attempt = :attempt
 -- name: rates
 -- Of the given rate keys.
 SELECT rate_key, used_until FROM rates
-WHERE plugin = :plugin AND rate_key IN (SELECT given.id FROM @given@) AND used_until > :now;
+WHERE plugin = :plugin AND rate_key @is_given@ AND used_until > :now;
 
 -- name: store_rate
 INSERT INTO rates (plugin, rate_key, used_until) VALUES (:plugin, :rate_key, :used_until)
@@ -57,7 +57,7 @@ DELETE FROM rates WHERE used_until <= :now;
 -- name: closed_keys
 -- Of the given limit keys.
 SELECT limit_key, until FROM closed_keys
-WHERE plugin = :plugin AND limit_key IN (SELECT given.id FROM @given@)
+WHERE plugin = :plugin AND limit_key @is_given@
   AND until > :now AND until <= :latest;
 
 -- name: closed_plugins

@@ -66,14 +66,14 @@ SELECT id, kind, job_id, reason FROM node_requests
 WHERE boot = :boot AND answered_at IS NULL ORDER BY created_at LIMIT 1000;
 
 -- name: delete_node_requests
-DELETE FROM node_requests WHERE id IN (SELECT given.id FROM @given@);
+DELETE FROM node_requests WHERE id @is_given@;
 
 -- name: answer_node_request
 UPDATE node_requests SET answer = :answer, answered_at = :now WHERE id = :id;
 
 -- name: answers_of_nodes
 SELECT id, answer FROM node_requests
-WHERE answered_at IS NOT NULL AND id IN (SELECT given.id FROM @given@);
+WHERE answered_at IS NOT NULL AND id @is_given@;
 
 -- name: prune_node_requests
 DELETE FROM node_requests WHERE id IN (

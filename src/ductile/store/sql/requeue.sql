@@ -41,7 +41,7 @@ SELECT id, config FROM config_snapshots WHERE id IN (
 -- name: queued_of_plugin
 SELECT @job@ FROM job_queue @by_index@ job_queue_pending
 WHERE status IN ('queued', 'running') AND status = 'queued' AND plugin = :plugin
-  AND (1 = :any_snapshot OR enqueued_snapshot_id IN (SELECT given.id FROM @given@))
+  AND (1 = :any_snapshot OR enqueued_snapshot_id @is_given@)
 ORDER BY seq LIMIT :limit;
 
 -- name: requeue_job

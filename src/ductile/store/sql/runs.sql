@@ -110,4 +110,4 @@ WITH RECURSIVE inside(id) AS (
   SELECT s.id FROM scopes s JOIN inside ON s.parent_id = inside.id
 )
 SELECT j.id FROM inside JOIN job_queue j ON j.scope_id = inside.id
-WHERE j.status IN (SELECT given.id FROM @given@) ORDER BY j.seq LIMIT :limit;
+WHERE j.status @is_given@ ORDER BY j.seq LIMIT :limit;

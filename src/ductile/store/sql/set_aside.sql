@@ -1,33 +1,27 @@
+-- Given jobs are found by their ids. CASE hides the other conditions from the planner of PostgreSQL:
+-- until it has statistics of a new backlog, it would read all queued jobs to find them.
+
 -- name: set_jobs_aside
 -- Without those that another node has locked, because it may wait for this one.
 UPDATE job_queue SET set_aside = 1
 WHERE id IN (SELECT held.id FROM job_queue held
-             WHERE held.id IN (SELECT given.id FROM @given@)
-               AND held.status = 'queued' AND held.set_aside <> 1 @skip_locked@);
+             WHERE held.id @is_given@
+               AND CASE WHEN held.status = 'queued' THEN held.set_aside END <> 1 @skip_locked@);
 
 -- name: set_jobs_aside [postgres]
--- By arrays: without statistics PostgreSQL compares every queued job with every given id.
+-- By an array, as the given ids.
 UPDATE job_queue SET set_aside = 1
 WHERE id = ANY(ARRAY(
   SELECT held.id FROM job_queue held
-  WHERE held.id = ANY(ARRAY(SELECT given.id FROM @given@))
-    AND held.status = 'queued' AND held.set_aside <> 1 @skip_locked@));
+  WHERE held.id @is_given@
+    AND CASE WHEN held.status = 'queued' THEN held.set_aside END <> 1 @skip_locked@));
 
 -- name: add_set_aside_keys
 -- The keys of these jobs. The stored place is at most that of the first job.
 INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place, rate_key)
 SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)), @rate_part@
 FROM job_queue j
-WHERE j.id IN (SELECT given.id FROM @given@) AND j.status = 'queued' AND j.set_aside = 1
-GROUP BY j.plugin, j.limit_key, j.pipeline
-ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE SET place = excluded.place
-WHERE excluded.place < set_aside_keys.place;
-
--- name: add_set_aside_keys [postgres]
-INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place, rate_key)
-SELECT j.plugin, j.limit_key, j.pipeline, min(coalesce(j.place, j.seq)), @rate_part@
-FROM job_queue j
-WHERE j.id = ANY(ARRAY(SELECT given.id FROM @given@)) AND j.status = 'queued' AND j.set_aside = 1
+WHERE j.id @is_given@ AND CASE WHEN j.status = 'queued' THEN j.set_aside END = 1
 GROUP BY j.plugin, j.limit_key, j.pipeline
 ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE SET place = excluded.place
 WHERE excluded.place < set_aside_keys.place;
@@ -37,7 +31,7 @@ WHERE excluded.place < set_aside_keys.place;
 INSERT INTO set_aside_keys (plugin, limit_key, pipeline, place)
 SELECT j.plugin, @separator@ || (@rate_part@), @separator@, min(coalesce(j.place, j.seq))
 FROM job_queue j
-WHERE j.id IN (SELECT given.id FROM @given@) AND j.status = 'queued' AND j.set_aside = 1
+WHERE j.id @is_given@ AND CASE WHEN j.status = 'queued' THEN j.set_aside END = 1
   AND @rate_part@ IS NOT NULL
 GROUP BY j.plugin, @rate_part@
 ON CONFLICT (plugin, limit_key, pipeline) DO UPDATE
@@ -158,4 +152,4 @@ LIMIT :limit;
 
 -- name: return_lost_jobs
 UPDATE job_queue SET set_aside = @in_order@
-WHERE id IN (SELECT given.id FROM @given@) AND status = 'queued' AND set_aside = 1;
+WHERE id @is_given@ AND CASE WHEN status = 'queued' THEN set_aside END = 1;

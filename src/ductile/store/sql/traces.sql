@@ -9,7 +9,7 @@ UPDATE webhook_deliveries SET trace = :trace WHERE id = CAST(:id AS @big@);
 
 -- name: traces_of_jobs
 SELECT id, trace, CASE WHEN parent_job_id IS NULL THEN source_event_id END FROM job_queue
-WHERE id IN (SELECT given.id FROM @given@);
+WHERE id @is_given@;
 
 -- name: traces_of_deliveries
 SELECT id, trace FROM webhook_deliveries
@@ -19,7 +19,7 @@ WHERE id IN (SELECT CAST(given.id AS @big@) FROM @given@) AND trace IS NOT NULL;
 -- Ended jobs with what their spans show. No payloads: they may contain anything.
 SELECT id, plugin, command, status, created_at, started_at, completed_at, attempt, pipeline,
        step_path, join_of, trace, CASE WHEN parent_job_id IS NULL THEN source_event_id END
-FROM job_queue WHERE id IN (SELECT given.id FROM @given@);
+FROM job_queue WHERE id @is_given@;
 
 -- name: traced_attempts
 -- The ids are those of the attempts: their jobs' with the number of the attempt.
@@ -28,7 +28,7 @@ WHERE id IN (SELECT given.id FROM @given@);
 
 -- name: traced_runs
 SELECT id, pipeline, status, created_at, ended_at, trace FROM scopes
-WHERE id IN (SELECT given.id FROM @given@) AND trace IS NOT NULL;
+WHERE id @is_given@ AND trace IS NOT NULL;
 
 -- name: joined_jobs
 -- The jobs of the split that a job joins.

@@ -54,7 +54,7 @@ WHERE job_id = :job_id ORDER BY attempt;
 
 -- name: open_waits_of_jobs
 @wait_columns@
-WHERE status = 'waiting' AND job_id IN (SELECT given.id FROM @given@);
+WHERE status = 'waiting' AND job_id @is_given@;
 
 -- name: wait_of_token
 @wait_columns@
