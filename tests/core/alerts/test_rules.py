@@ -8,8 +8,8 @@ import pytest
 
 from ductile.core.alerts.causes import make_cause
 from ductile.core.alerts.conditions import Condition
-from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.rules import AlertRule, Grouping
+from ductile.core.alerts.state_machine import AlertPolicy
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

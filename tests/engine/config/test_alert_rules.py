@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ductile.core.alerts.conditions import Condition
-from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.rules import LONGEST_GROUP, Grouping, shorten_group
+from ductile.core.alerts.state_machine import AlertPolicy
 from ductile.engine.config.compiled import CompiledConfig, build
 from ductile.errors import ConfigError
 from tests.engine.site import OK, Site

@@ -15,8 +15,8 @@ import pytest
 from ductile.clock import Ids, to_text
 from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.disk_limit import DiskLimit
-from ductile.core.alerts.machine import AlertPolicy, AlertState
 from ductile.core.alerts.rules import AlertRule, Grouping
+from ductile.core.alerts.state_machine import AlertPolicy, AlertState
 from ductile.core.flow.pauses import Pause, PauseKind
 from ductile.core.jobs.judge import judge
 from ductile.core.schedules.breaker import BreakerPolicy

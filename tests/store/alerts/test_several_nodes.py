@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ductile.core.alerts.conditions import Condition
-from ductile.core.alerts.machine import AlertState
 from ductile.core.alerts.rules import Grouping
+from ductile.core.alerts.state_machine import AlertState
 from ductile.store import nodes
 from ductile.store.alerts.levels import Watched
 from ductile.store.engines.api import Ledger

@@ -13,8 +13,8 @@ import pytest
 
 from ductile.clock import Ids
 from ductile.core.alerts.conditions import Condition
-from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.rules import AlertRule
+from ductile.core.alerts.state_machine import AlertPolicy
 from ductile.core.flow.debounce import Debounce, pipeline_target
 from ductile.core.flow.limits import Concurrency, OnFull
 from ductile.engine.dispatch.work_signal import WorkSignal

@@ -10,7 +10,7 @@ from typing import Any
 from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.core.alerts.conditions import Condition
-from ductile.core.alerts.machine import Observed
+from ductile.core.alerts.state_machine import Observed
 
 MAX_CAUSES = 100
 """Causes that an alert keeps; further ones are only counted."""

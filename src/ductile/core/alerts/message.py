@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ductile.clock import to_text
 from ductile.core.alerts.causes import Cause, Causes
 from ductile.core.alerts.conditions import MEANINGS, Condition
-from ductile.core.alerts.machine import AlertState, News
+from ductile.core.alerts.state_machine import AlertState, News
 
 MAX_LISTED = 10
 """Causes that a message lists."""

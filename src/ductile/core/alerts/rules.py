@@ -11,8 +11,8 @@ from ductile._fast_dataclass import dataclass
 from ductile.core.alerts.causes import Cause
 from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.disk_limit import DiskLimit
-from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.node_subjects import list_names
+from ductile.core.alerts.state_machine import AlertPolicy
 from ductile.core.jobs.limits import size
 
 EVERYTHING = "all"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Set
 from ductile.config import Settings
 from ductile.config.models.alerts import AlertSettings
 from ductile.core.alerts.conditions import OF_CONFIGURATION, OF_PLUGINS, Condition
-from ductile.core.alerts.machine import AlertPolicy
 from ductile.core.alerts.rules import AlertRule, Grouping, matches
+from ductile.core.alerts.state_machine import AlertPolicy
 from ductile.core.delivery.ssrf import Forbidden, check_addresses, parse_url
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.pipeline import Pipeline

@@ -9,8 +9,8 @@ from ductile.clock import Ids, to_text
 from ductile.config.models.units import format_duration
 from ductile.core.alerts import message
 from ductile.core.alerts.causes import Causes, encode
-from ductile.core.alerts.machine import AlertState, News
 from ductile.core.alerts.rules import AlertRule
+from ductile.core.alerts.state_machine import AlertState, News
 from ductile.core.values.suggest import did_you_mean
 from ductile.engine.services import Services
 from ductile.errors import NotFound, UsageError

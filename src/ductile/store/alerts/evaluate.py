@@ -16,8 +16,8 @@ from ductile.clock import Ids, to_text
 from ductile.core.alerts import message
 from ductile.core.alerts.causes import EVENTS, Cause, Causes
 from ductile.core.alerts.conditions import Condition
-from ductile.core.alerts.machine import AlertState, News, next_look, step
 from ductile.core.alerts.rules import AlertRule
+from ductile.core.alerts.state_machine import AlertState, News, next_look, step
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.step_io import payload_column
 from ductile.failpoint import failpoint

@@ -10,7 +10,7 @@ import orjson
 from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.core.alerts.causes import Causes, decode, encode
-from ductile.core.alerts.machine import Alert, AlertState
+from ductile.core.alerts.state_machine import Alert, AlertState
 from ductile.core.jobs.limits import document
 from ductile.store.engines.api import Position, Row, Tx
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ductile.core.alerts.machine import (
+from ductile.core.alerts.state_machine import (
     FLAP_WINDOW,
     MAX_FLIPS,
     TRANSITIONS,
