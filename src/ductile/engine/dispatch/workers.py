@@ -191,7 +191,9 @@ class Workers:
             return
         if isinstance(prepared, Settlement):
             self._settle_first(lambda: prepared)
-        elif worker.slot.buffer(prepared, attempt.log_entry):
+            return
+        failpoint("prepared")
+        if worker.slot.buffer(prepared, attempt.log_entry):
             attempt.move_to(AttemptState.BUFFERED)
             worker.buffered.append(self._prefetched.take())
         else:
