@@ -98,5 +98,5 @@ def test_the_image_runs_existing_commands_as_an_unprivileged_user() -> None:
 
 
 @pytest.mark.parametrize("path", re.findall(r"^COPY (?!--from)(\S+) ", CONTAINER, re.MULTILINE))
-def test_what_the_image_copies_is_there(path: str) -> None:
+def test_files_that_the_image_copies_exist(path: str) -> None:
     assert (DEPLOY.parent / path).exists()

@@ -93,7 +93,7 @@ def test_it_equals_what_is_of_its_class_and_holds_the_same(kind: Kind) -> None:
 
 
 @BOTH
-def test_what_is_equal_hashes_alike(kind: Kind) -> None:
+def test_equal_values_have_equal_hashes(kind: Kind) -> None:
     assert hash(kind(1, c=(), e=5)) == hash(kind(1, c=(), e=6))
     with pytest.raises(TypeError, match="unhashable"):
         hash(kind(1))

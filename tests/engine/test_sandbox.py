@@ -187,7 +187,7 @@ def test_a_sandboxed_plugin_is_started_warm_unless_its_code_would_run_outside(
 
 
 @pytest.mark.parametrize("abi", [0, 3, 4])
-def test_what_the_kernel_does_not_hold_is_shown_and_refused_if_enforced(
+def test_gaps_of_the_kernel_are_shown_and_refused_by_enforce(
     site: Site, monkeypatch: pytest.MonkeyPatch, abi: int
 ) -> None:
     monkeypatch.setattr(restrict, "probe", lambda: Support(abi, True))

@@ -96,7 +96,7 @@ def test_a_ledger_that_is_written_hard_is_copied_consistently(place: Site, folde
                 thread.join()
 
 
-def test_what_is_committed_while_the_copy_is_made_is_not_in_it(site: Site, folder: Path) -> None:
+def test_commits_during_a_backup_are_not_in_the_copy(site: Site, folder: Path) -> None:
     site.plugin("echo", OK)
     target = folder / "ledger.db"
     with site.opened() as site_run:

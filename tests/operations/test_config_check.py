@@ -355,7 +355,7 @@ LOST = "alerts: [{name: a, on: job.dead, to: nobody}]\n"
         ("includ", "includ: [gone.yaml]\n" + ROUTE + FIRST + LOST),
     ],
 )
-def test_what_results_from_an_unknown_part_is_not_reported(
+def test_consequences_of_an_unknown_part_are_not_reported(
     tmp_path: Path, path: str, text: str
 ) -> None:
     if "plugins:" not in text:

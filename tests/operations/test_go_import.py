@@ -130,7 +130,7 @@ def test_an_after_is_for_every_start(move: Move) -> None:
     assert len(work.fires()) == 1
 
 
-def test_what_was_paused_there_stays_paused(move: Move) -> None:
+def test_paused_schedule_stays_paused_after_the_import(move: Move) -> None:
     work = move({"every": "1h"}, rows=(("default", "paused_manual", None, None),))
     work.run(DAY)
     assert work.fires() == []

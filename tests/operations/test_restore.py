@@ -174,7 +174,7 @@ def test_file_that_is_not_a_backup_is_refused(site: Site, folder: Path, kind: st
     assert [name for name in os.listdir(site.state) if name.startswith(".")] == []
 
 
-def test_what_is_not_there_is_refused(site: Site, folder: Path) -> None:
+def test_missing_backup_is_refused(site: Site, folder: Path) -> None:
     with pytest.raises(NotFound):
         restore_copy(site, folder / "nothing.db")
     with pytest.raises(NotFound):
@@ -285,7 +285,7 @@ def states_at(path: Path) -> list[object]:
     return found
 
 
-def test_what_the_wal_of_the_old_ledger_holds_is_kept(site: Site, copy: Path) -> None:
+def test_commits_in_the_wal_of_the_replaced_ledger_are_kept(site: Site, copy: Path) -> None:
     commit_and_die(site.state / "state.db")
     done = restore_copy(site, copy)
     assert done.kept is not None

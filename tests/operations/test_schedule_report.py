@@ -275,7 +275,7 @@ def test_every_slot_of_the_last_day_is_explained(make_scheduler: Make) -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "echo/nosuch", "", "/"])
-def test_what_is_not_there_is_not_found(make_scheduler: Make, name: str) -> None:
+def test_unknown_schedule_is_not_found(make_scheduler: Make, name: str) -> None:
     work = make_scheduler({"every": "1h"})
     with pytest.raises(NotFound):
         schedule_report.find(work.compiled(), name)

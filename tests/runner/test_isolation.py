@@ -180,7 +180,7 @@ def test_a_plugin_runs_in_the_cgroup_of_the_gateway(plugins, fifo, cgroup_name):
 
 
 @needs_cgroup
-def test_what_is_left_in_the_cgroup_of_a_killed_gateway_is_ended_by_the_next(cgroup_name):
+def test_next_gateway_ends_processes_in_the_cgroup_of_a_killed_one(cgroup_name):
     group = cgroup.create(cgroup_name)
     assert group is not None
     left = subprocess.Popen(["sleep", "3600"], start_new_session=True, env={})

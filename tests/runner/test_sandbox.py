@@ -115,11 +115,11 @@ def test_a_policy_survives_its_encoding(tmp_path):
         (6, "none", set()),
     ],
 )
-def test_what_a_kernel_does_not_hold_is_reported(abi, network, missing):
+def test_gaps_of_a_kernel_are_reported(abi, network, missing):
     assert sandbox.find_gaps(Support(abi, True), network, 0).keys() == missing
 
 
-def test_without_seccomp_sockets_and_processes_are_not_held():
+def test_without_seccomp_sockets_and_processes_are_not_enforced():
     gaps = sandbox.find_gaps(Support(7, False), "none", 0)
     assert gaps.keys() == {NETWORK, sandbox.SOCKETS, PROCESSES}
 
@@ -443,7 +443,7 @@ def test_a_static_program_is_refused_everything(box, tmp_path, static_program, o
 
 @needs_kernel
 @pytest.mark.parametrize("abi", [0, 3, 4, 6])
-def test_what_is_not_reported_as_missing_is_refused_at_older_versions(
+def test_older_kernels_enforce_all_but_the_reported_gaps(
     box, tmp_path, static_program, other_plugin, abi
 ):
     (tmp_path / "ledger").write_text("rows")

@@ -211,7 +211,7 @@ def test_a_shortage_that_does_not_pass_is_waited_for_twice_as_long_each_time():
     assert waited[-1] == 300
 
 
-def test_what_a_shortage_took_does_not_lengthen_the_delay_after_a_failure():
+def test_attempts_lost_to_a_shortage_do_not_lengthen_the_backoff():
     late = replace(JOB, attempt=31, max_attempts=34)
     assert verdict(exited(BAD), job=late).retry_at == verdict(exited(BAD)).retry_at
 
@@ -283,7 +283,7 @@ def test_a_job_that_was_cancelled_and_ends_in_another_way_is_not_tried_again(out
 
 
 @pytest.mark.parametrize("cancelled", [Cancellation.STOP, Cancellation.NO_WORKER])
-def test_what_fails_while_the_gateway_stops_has_failed(cancelled):
+def test_attempt_that_fails_while_the_gateway_stops_has_failed(cancelled):
     assert verdict(exited(OK, 1), cancelled=cancelled) == verdict(exited(OK, 1))
 
 

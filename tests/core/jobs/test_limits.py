@@ -57,7 +57,7 @@ def test_every_object_and_list_is_a_level(levels: int, is_so: bool, inside: str)
 
 
 @pytest.mark.parametrize("value", [None, 1, "[[[", [], {}, [[], {}, "{"] * 500])
-def test_what_is_wide_is_not_deep(value: Any) -> None:
+def test_wide_value_is_not_too_deep(value: Any) -> None:
     assert not too_deep(value)
     assert not too_deep(value, orjson.dumps(value))
 
@@ -69,7 +69,7 @@ def test_a_bound_may_be_another() -> None:
 
 
 @pytest.mark.parametrize("text", [lists(DEEPEST), objects(DEEPEST)])
-def test_what_may_come_in_can_be_sent_to_a_plugin(text: str) -> None:
+def test_accepted_payload_can_be_sent_to_a_plugin(text: str) -> None:
     fields = {"type": "a", "source": "s", "timestamp": "t", "event_id": "e"}
     value = orjson.loads(text)
     event = event_of({"payload": value}, **fields)
@@ -91,11 +91,11 @@ def test_what_may_come_in_can_be_sent_to_a_plugin(text: str) -> None:
         *((lists(levels), lists(levels)) for levels in (DEEPEST_KEPT + 1, 254, 255, 1024, 1025)),
     ],
 )
-def test_what_is_kept_is_shown_whatever_it_is(text: str | bytes, value: Any) -> None:
+def test_any_stored_text_can_be_shown(text: str | bytes, value: Any) -> None:
     assert document(text) == value
 
 
 @pytest.mark.parametrize("text", [lists(DEEPEST_KEPT), objects(DEEPEST_KEPT)])
-def test_what_is_kept_can_be_redacted_and_answered(text: str) -> None:
+def test_deepest_stored_value_can_be_redacted_and_returned(text: str) -> None:
     shown = Redactor(["a secret of ours"]).document(hide_secret_keys(document(text)))
     assert orjson.dumps({"jobs": [{"attempts": [{"result": shown}]}]})

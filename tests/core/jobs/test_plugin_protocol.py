@@ -127,7 +127,7 @@ class TestRequest:
         assert (sent["config"], sent["state"]) == ({"a": [1]}, {"b": 2})
 
     @pytest.mark.parametrize("field", ["config", "state", "payload"])
-    def test_what_there_is_none_of_is_an_empty_object(self, field: str) -> None:
+    def test_missing_field_is_an_empty_object(self, field: str) -> None:
         assert request(**{field: None})[field] == {}
 
     def test_the_workspace_is_named_only_where_there_is_one(self) -> None:
@@ -165,7 +165,7 @@ class TestEventOf:
         envelope = {**EVENT, "dedupe_key": "k"}
         assert self.event(envelope) == envelope
 
-    def test_what_an_envelope_lacks_comes_from_the_arguments(self) -> None:
+    def test_missing_fields_of_an_envelope_come_from_the_arguments(self) -> None:
         assert self.event({"type": "x"}) == {
             "type": "x",
             "payload": {},
@@ -269,7 +269,7 @@ class TestResponse:
         event = {"type": "a", "dedupe_key": ""}
         assert accepted({"status": "ok", "events": [event]}).events[0].dedupe_key is None
 
-    def test_what_is_usable_of_the_logs_is_kept(self) -> None:
+    def test_valid_log_lines_are_kept(self) -> None:
         logs = ["plain", {"message": "m"}, {"level": "WARNING", "message": "w"}, {"level": "x"}, 5]
         assert accepted({"status": "ok", "logs": logs}).logs == (
             LogLine("info", "plain"),

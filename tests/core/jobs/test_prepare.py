@@ -97,7 +97,7 @@ def test_a_command_that_the_plugin_lacks_is_refused_naming_those_it_has():
     assert "handle, health, init, poll, sync" in refused.reason
 
 
-def test_what_is_launched_is_the_plans():
+def test_launch_has_command_and_environment_of_the_plan():
     launch = launched(JOB, plan=PLAN)
     assert (launch.argv, launch.env) == (PLAN.argv, PLAN.env)
 

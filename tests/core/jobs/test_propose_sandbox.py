@@ -17,7 +17,7 @@ def proposed(*paths: tuple[str, str], **more: object) -> Proposal:
     return propose(run, GRANTS, limits_processes=True)
 
 
-def test_what_every_sandbox_grants_is_not_proposed():
+def test_paths_that_every_sandbox_grants_are_not_proposed():
     found = proposed(
         ("read", "/usr/lib/x.so"),
         ("list", "/own"),
@@ -88,7 +88,7 @@ def test_the_network_is_as_narrow_as_a_block_can_express(run, network):
     assert proposed(**run).spec.network == network
 
 
-def test_what_no_sandbox_permits_is_noted():
+def test_access_that_no_sandbox_permits_is_noted():
     found = proposed(unix={"/run/docker.sock"}, families={17})
     assert any("/run/docker.sock" in note for note in found.notes)
     assert any("family 17" in note for note in found.notes)

@@ -185,6 +185,6 @@ class TestEnding:
         advice = only(advice_for(OK, ending=Ending.LINGERED, exit_code=None))
         assert advice.severity is Severity.WARNING
 
-    def test_what_it_fails_by_comes_first(self) -> None:
+    def test_error_precedes_the_warnings(self) -> None:
         advice = advice_for(b'{"status": "ok", "reslt": 1}', exit_code=1)
         assert [a.severity for a in advice] == [Severity.ERROR, *[Severity.WARNING] * 2]

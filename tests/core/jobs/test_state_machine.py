@@ -89,7 +89,7 @@ def test_a_walk_is_legal_if_and_only_if_each_of_its_edges_is(walk):
         assert legal
 
 
-def test_what_has_ended_goes_nowhere_unless_an_operator_retries_it():
+def test_only_a_retry_leaves_an_ended_state():
     leaving = {(start, end) for start, end in EDGES if start in ENDED}
     assert leaving == {(F, Q), (F, D), (D, Q)}
     assert {start for start, end in leaving if end is Q} == ENDED_BADLY

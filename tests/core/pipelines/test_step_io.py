@@ -203,7 +203,7 @@ def passed_on(*emitted, in_pipeline=True, entered=None, result="ok"):
     )
 
 
-def test_what_a_result_is_copied_into_is_bounded_in_all():
+def test_total_size_of_copied_results_is_limited():
     lacking, own = {"a": 1}, {"result": "own"}
     result = "x" * (MAX_COPIED // 4 - 2)
     assert too_much_copied([lacking] * 4, result) is None

@@ -147,7 +147,7 @@ def test_a_value_inside_text_can_be_read_back(value):
 
 
 @given(JSON)
-def test_what_holds_no_reference_is_filled_in_as_it_is(value):
+def test_value_without_a_reference_is_unchanged(value):
     assert fill(value) == value
 
 
@@ -168,7 +168,7 @@ def test_any_text_compiles_or_is_refused(text):
         ("{payload.n} {payloda.x}", "{payloda.x}", "payload"),
     ],
 )
-def test_what_looks_like_a_misspelt_reference_is_warned_of(text, found, meant):
+def test_misspelt_reference_causes_a_warning(text, found, meant):
     [warning] = find_mistakes({"a": [text]}, AT)
     assert warning.severity is Severity.WARNING
     assert (warning.found, warning.nearest) == (found, meant)
@@ -203,12 +203,12 @@ def test_template_that_would_stay_text_or_a_mapping_gets_a_corrected_line(raw, a
         {"text": "{{ user.name }}"},
     ],
 )
-def test_what_may_be_meant_as_written_is_not_warned_of(raw):
+def test_plausible_value_causes_no_warning(raw):
     assert list(find_mistakes(raw, AT)) == []
 
 
 @pytest.mark.parametrize(
     "text", ["{payload.n}", "{payload.no}", "{{payloda.x}}", "{user.name}", "{payloda}", "{}", ""]
 )
-def test_what_does_not_is_just_text(text):
+def test_other_text_causes_no_warning(text):
     assert list(find_mistakes(text, AT)) == []

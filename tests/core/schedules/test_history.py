@@ -77,7 +77,7 @@ class TestEvery:
         "text",
         [rule_text(entry(Every(86_400))), withdrawn(rule_text(ALL)), rule_text(entry(Monthly()))],
     )
-    def test_what_was_no_downtime_is_not_caught_up(self, text: str) -> None:
+    def test_catch_up_covers_only_downtime(self, text: str) -> None:
         found = seen(self.ALL, SEEN, text, NOON, LATER)
         decision = due(self.ALL, found, LATER)
         assert [run.slot for run in decision.fires] == [LATER]

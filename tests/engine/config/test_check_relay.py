@@ -77,7 +77,7 @@ def test_an_address_of_our_own_network_is_fine(site: Site, base_url: str) -> Non
     assert problems(site, instances=[{**LAB, "base_url": base_url}]) == []
 
 
-def test_what_is_disabled_may_be_as_it_is(site: Site) -> None:
+def test_disabled_instance_is_not_checked(site: Site) -> None:
     lab = {**LAB, "enabled": False, "base_url": "http://[lab"}
     assert problems(site, name="zuhausé", instances=[lab]) == []
 

@@ -28,7 +28,7 @@ def unsafe(site: Site, **settings: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "source"), [("/hook/github", "github"), ("/hook/github/", "github"), ("/", "root")]
 )
-def test_what_a_webhook_brings_can_be_named_as_a_source(site: Site, path: str, source: str) -> None:
+def test_webhook_can_be_named_as_a_source(site: Site, path: str, source: str) -> None:
     site.plugin("echo", OK)
     site.settings["webhooks"] = {
         "endpoints": [{"path": path, "plugin": "echo", "secret": "a-secret-0123456789"}]
@@ -39,7 +39,7 @@ def test_what_a_webhook_brings_can_be_named_as_a_source(site: Site, path: str, s
     assert "taken" in built(site).tx_config.router.pipelines
 
 
-def test_what_discovery_warns_of_is_among_the_warnings(site: Site) -> None:
+def test_warnings_include_those_of_discovery(site: Site) -> None:
     site.plugin("echo", OK).rename(site.plugins / "other")
     found = f"{site.plugins}/other contains a plugin with a different name, echo"
     assert any(text.startswith(found) for text in warnings_of(built(site)))
@@ -56,7 +56,7 @@ def test_more_at_once_than_the_manifest_calls_safe_is_warned_of(site: Site) -> N
     assert "parallelism" in lines[(warning.line or 0) - 1]
 
 
-def test_what_the_manifest_does_not_object_to_is_not_warned_of(site: Site) -> None:
+def test_parallelism_that_the_manifest_allows_causes_no_warning(site: Site) -> None:
     unsafe(site, parallelism=1)
     site.plugin("other", OK, parallelism=3)
     assert warnings_of(built(site)) == []
@@ -160,7 +160,7 @@ class TestHooksThatNeverFire:
         hook = {"on": None, "on-hook": "job.failed"}
         assert self.warned(site, {"uses": "echo"}, **hook) == [self.FOLLOWS]
 
-    def test_what_a_route_leads_to_follows_as_well(self, site: Site) -> None:
+    def test_target_of_a_route_counts_as_a_following_job(self, site: Site) -> None:
         site.settings["routes"] = [{"from": "first", "event_type": "x", "to": "echo"}]
         assert self.warned(site, {"uses": "first"}) == [self.FOLLOWS]
 

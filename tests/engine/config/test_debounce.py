@@ -55,7 +55,7 @@ def test_pipelines_routes_and_endpoints_are_debounced(site: Site) -> None:
         ({"max_wait": "1m"}, "wait"),
     ],
 )
-def test_what_can_never_work_is_refused(site: Site, debounce: dict[str, Any], message: str) -> None:
+def test_impossible_debounce_is_refused(site: Site, debounce: dict[str, Any], message: str) -> None:
     prepare(site, debounce=debounce)
     (problem,) = refusals(site)
     assert message in f"{problem}"

@@ -244,7 +244,7 @@ def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(s
         ("service", "node", "another"),
     ],
 )
-def test_what_takes_a_restart_is_refused_in_clear_words(
+def test_setting_that_needs_a_restart_is_refused_with_advice(
     site: Site, section: str, key: str, value: object
 ) -> None:
     site.plugin("echo", OK)
@@ -550,7 +550,7 @@ def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site:
         assert site_run.run("echo")["result"]["result"] == 2
 
 
-def test_what_the_ledger_refuses_after_an_adoption_is_done_when_it_takes_it(
+def test_writes_that_fail_after_a_reload_are_repeated(
     site: Site,
 ) -> None:
     """Otherwise jobs of a new plugin would wait for an `init` that was never queued."""

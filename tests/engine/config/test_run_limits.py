@@ -41,9 +41,7 @@ def test_limit_of_a_pipeline_is_compiled(site: Site) -> None:
         ({"on_full": "wait"}, "queue"),
     ],
 )
-def test_what_can_never_work_is_refused(
-    site: Site, concurrency: dict[str, Any], message: str
-) -> None:
+def test_impossible_limit_is_refused(site: Site, concurrency: dict[str, Any], message: str) -> None:
     prepare(site, concurrency)
     (problem,) = refusals(site)
     assert problem.path[:3] == ("pipelines", 0, "concurrency")

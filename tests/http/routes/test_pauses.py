@@ -100,7 +100,7 @@ def test_pause_is_recorded_in_the_audit_log_and_the_event_stream(site: Site, ser
     assert types == ["flow.paused", "flow.resumed"]
 
 
-def test_what_cannot_be_paused_is_refused(site: Site, serve) -> None:
+def test_invalid_pause_is_refused(site: Site, serve) -> None:
     ready(site)
     served = serve()
     assert served.post("/plugins/nothing/pause").status == 404

@@ -92,7 +92,7 @@ def test_changed_plugin_is_compared_and_leaves_nothing_behind(
     assert oldest["cursor"] is None
 
 
-def test_what_cannot_be_compared_is_refused_with_the_reason(site: Site, tmp_path: Path) -> None:
+def test_impossible_comparison_is_refused_with_its_reason(site: Site, tmp_path: Path) -> None:
     site.plugin("worker", WORKER, config={"api_key": SECRET})
     other = shutil.copytree(site.plugins / "worker", tmp_path / "other")
     shutil.copytree(other, tmp_path / "another")

@@ -287,7 +287,7 @@ def test_a_killed_zygote_is_replaced(slots: WarmSlots, zygotes: Zygotes) -> None
     ready(slots, warm)
 
 
-def test_what_a_zygote_loads_parses_with_python_3_9() -> None:
+def test_modules_of_a_zygote_parse_with_python_3_9() -> None:
     folder = Path(ductile.runner.__file__).parent
     loaded = (
         "supervisor slot plugin_process channel protocol reaper isolation started_flags __init__"
