@@ -210,7 +210,7 @@ def test_a_prepared_child_has_its_own_group_signals_and_streams_only():
     if pid == 0:
         try:
             streams = requests[0], answers[1], errors[1]
-            isolation.prepare_child(streams, isolation.handled_signals())
+            isolation.make_child_preparation(isolation.handled_signals())(streams, None)
             seen = {
                 "leads": os.getpgid(0) == os.getpid(),
                 "default": signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PR_SET_DUMPABLE = 4
 _OOM_STEP = 500
 _OOM_MAX = 1000
+_LAST_DESCRIPTOR = 2**31 - 2
 
 Streams = tuple[int, int, int]
 """The descriptors for stdin, stdout and stderr of a plugin."""
@@ -42,8 +43,12 @@ _libc_prctl = ctypes.CDLL(None, use_errno=True).prctl
 def prctl(option: int, value: int) -> None:
     """Set an attribute of this process; OSError if that fails."""
     if _libc_prctl(option, value, 0, 0, 0):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+        raise _errno_as_error()
+
+
+def _errno_as_error() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
 
 
 _oom_score = b""
@@ -83,20 +88,39 @@ def handled_signals() -> tuple[int, ...]:
     return tuple(number for number in catchable if _signal.getsignal(number) is not _signal.SIG_DFL)
 
 
-def prepare_child(
-    streams: Streams, handled: tuple[int, ...], restrict: Callable[[], None] | None = None
-) -> None:
-    """In a fork that is to run a plugin's code: become the leader of a new group, with default
-    signals, these streams and no other descriptor, and a memory that its user may inspect.
+def make_child_preparation(
+    handled: tuple[int, ...],
+) -> Callable[[Streams, Callable[[], None] | None], None]:
+    """What to call in a fork that is to run a plugin's code: become the leader of a new group, with
+    default signals, these streams and no other descriptor, and a memory that its user may inspect.
 
     `handled` comes from `handled_signals`. Objects that own a descriptor from 3 must be gone,
-    except for what `restrict` uses, which is called before.
+    except for what the second argument uses, which is called before.
     """
-    reset_process(streams, handled)
-    if restrict is not None:
-        restrict()
-    _close_others()
-    allow_inspection()
+    # All that it needs is looked up here: a fork copies each page that a lookup writes to.
+    set_group, set_handler, default = os.setpgid, _signal.signal, _signal.SIG_DFL
+    set_mask, replace, duplicate = _signal.pthread_sigmask, _signal.SIG_SETMASK, os.dup2
+    set_attribute, dumpable = _libc_prctl, _PR_SET_DUMPABLE
+    close_others = os.closerange if sys.version_info >= (3, 10) else _close_others
+    # The C library looks up a function at its first call.
+    close_others(_LAST_DESCRIPTOR, _LAST_DESCRIPTOR + 1)
+
+    def prepare(streams: Streams, restrict: Callable[[], None] | None) -> None:
+        set_group(0, 0)
+        for number in handled:
+            set_handler(number, default)
+        set_mask(replace, ())
+        stdin, stdout, stderr = streams
+        duplicate(stdin, 0)
+        duplicate(stdout, 1)
+        duplicate(stderr, 2)
+        if restrict is not None:
+            restrict()
+        close_others(3, _LAST_DESCRIPTOR)
+        if set_attribute(dumpable, 1, 0, 0, 0):
+            raise _errno_as_error()
+
+    return prepare
 
 
 def reset_process(streams: Streams, handled: tuple[int, ...]) -> None:
@@ -111,13 +135,10 @@ def reset_process(streams: Streams, handled: tuple[int, ...]) -> None:
         os.dup2(stream, target)
 
 
-def _close_others() -> None:
-    if sys.version_info >= (3, 10):  # noqa: UP036
-        # One system call.
-        os.closerange(3, 2**31 - 1)
-        return
+def _close_others(first: int, end: int) -> None:
+    """As `os.closerange`, which closes one by one before Python 3.10."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+        if first <= int(name) < end:
             try:
                 os.close(int(name))
             except OSError:

@@ -30,7 +30,7 @@ def run(
     # The collector leaves alone what the slot has made.
     gc.freeze()
     if confinement is None:
-        isolation.prepare_child(streams, program.handled)
+        program.prepare_child(streams, None)
     else:
         _confine(program, streams, confinement)
     confinement = None
@@ -50,7 +50,7 @@ def _confine(
     """As `prepare_child`, in a sandbox. Nothing of the plugin has run before; if the sandbox cannot
     be applied, nothing of it runs."""
     try:
-        isolation.prepare_child(streams, program.handled, confinement.apply)
+        program.prepare_child(streams, confinement.apply)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the job must not continue
         os.write(2, f"the sandbox cannot be applied: {error}\n".encode("utf-8", "replace"))
         os._exit(127)

@@ -81,7 +81,8 @@ class PreparedProgram:
         self.streams = _open_streams()
         self.unused = sys.__stdin__, sys.__stdout__, sys.__stderr__
         """Kept, so that no job takes the time to close them."""
-        self.handled = tuple(n for n in isolation.handled_signals() if n not in _AS_IN_A_JOB)
+        handled = tuple(n for n in isolation.handled_signals() if n not in _AS_IN_A_JOB)
+        self.prepare_child = isolation.make_child_preparation(handled)
         try:
             with open(entrypoint, "rb") as file:
                 self.stat = protocol.encode_stat(os.fstat(file.fileno()))
