@@ -3,7 +3,7 @@
 import { useState } from 'preact/hooks';
 import { post } from '../../api/client';
 import type { Json } from '../../api/json';
-import type { BulkResult } from '../../api/types';
+import type { BulkResult, JobSummary } from '../../api/types';
 import { Dialog } from '../../components/dialog';
 import { notify, report } from '../../components/toast';
 import { countOf } from '../../format/text';
@@ -16,6 +16,8 @@ type Action = 'retry' | 'cancel';
 
 interface BulkActionsProps {
   filter: Record<string, string>;
+  /** The jobs that the list shows, which have names in the preview. */
+  known: JobSummary[];
   onDone: () => void;
 }
 
@@ -24,7 +26,7 @@ const ACTIONS: Record<Action, { title: string; states: string[] }> = {
   cancel: { title: 'Cancel all', states: ['queued', 'running'] },
 };
 
-export function BulkActions({ filter, onDone }: BulkActionsProps) {
+export function BulkActions({ filter, known, onDone }: BulkActionsProps) {
   const [preview, setPreview] = useState<{ action: Action; result: BulkResult } | null>(null);
   const status = filter.status ?? '';
   const offered = (Object.keys(ACTIONS) as Action[]).filter((action) =>
@@ -59,6 +61,7 @@ export function BulkActions({ filter, onDone }: BulkActionsProps) {
       {preview && (
         <Preview
           {...preview}
+          known={known}
           onApply={() => apply(preview.action, preview.result.count)}
           onClose={() => setPreview(null)}
         />
@@ -70,12 +73,14 @@ export function BulkActions({ filter, onDone }: BulkActionsProps) {
 interface PreviewProps {
   action: Action;
   result: BulkResult;
+  known: JobSummary[];
   onApply: () => void;
   onClose: () => void;
 }
 
-function Preview({ action, result, onApply, onClose }: PreviewProps) {
+function Preview({ action, result, known, onApply, onClose }: PreviewProps) {
   const { jobs, count, refused, more } = result;
+  const names = new Map(known.map((job) => [job.job_id, `${job.plugin}.${job.command}`]));
   const verb = action === 'retry' ? 'Retry' : 'Cancel';
   return (
     <Dialog title={`${verb} ${countOf(count, 'job')}?`} onClose={onClose}>
@@ -89,7 +94,7 @@ function Preview({ action, result, onApply, onClose }: PreviewProps) {
         <ul class="id-list">
           {jobs.slice(0, SHOWN).map((id) => (
             <li key={id}>
-              <Link to={`/jobs/${id}`}>{id}</Link>
+              <Link to={`/jobs/${id}`}>{id}</Link> {names.get(id)}
             </li>
           ))}
           {jobs.length > SHOWN && <li>and {jobs.length - SHOWN} more</li>}

@@ -17,7 +17,18 @@ import { currentQuery, queryValue, setQuery } from '../../router/router';
 import { BulkActions } from './bulk-actions';
 
 const STATES = ['queued', 'running', 'succeeded', 'failed', 'timed_out', 'dead', 'skipped'];
-const PRODUCERS = ['scheduler', 'webhook', 'route', 'cli', 'api', 'hook', 'relay', 'agent'];
+/** All of them: the type check fails if the gateway knows another one. */
+const PRODUCERS = Object.keys({
+  scheduler: '',
+  webhook: '',
+  route: '',
+  cli: '',
+  api: '',
+  hook: '',
+  relay: '',
+  agent: '',
+  alert: '',
+} satisfies Record<JobSummary['submitted_by'], string>);
 const FILTERS = ['status', 'plugin', 'command', 'pipeline', 'submitted_by'];
 const PAGE_SIZE = 50;
 
@@ -115,7 +126,11 @@ export function Jobs() {
       title="Jobs"
       actions={
         can('jobs:rw') && (
-          <BulkActions filter={since ? { ...filter, since } : filter} onDone={page.refetch} />
+          <BulkActions
+            filter={since ? { ...filter, since } : filter}
+            known={page.data?.jobs ?? []}
+            onDone={page.refetch}
+          />
         )
       }
     >
