@@ -2,7 +2,8 @@
 //
 //   DUCTILE_URL=http://127.0.0.1:8080 DUCTILE_TOKEN=... node browser/screenshots.mjs [FOLDER]
 //
-// The gateway is the demo, after some minutes: a copy has to have failed for good.
+// The gateway is the demo, after some minutes: a copy has to have failed for good. `service.node` in
+// its configuration keeps the host's name out of the images.
 
 import { mkdir } from 'node:fs/promises';
 import { goTo, launch, logIn, openPage } from './session.mjs';
