@@ -55,8 +55,10 @@ PLACES = (
     ("starlette", "starlette/", ""),
     ("uvicorn", "uvicorn/", ""),
     ("asyncio", "asyncio/", ""),
-    ("attempt, else", "engine/dispatch/attempt.py", ""),
+    ("attempt, else", "engine/dispatch/attempt", ""),
     ("workers, else", "engine/dispatch/workers.py", ""),
+    ("workers, else", "engine/dispatch/live_attempts.py", ""),
+    ("dispatcher, else", "engine/dispatch/commit_batch.py", ""),
     ("dispatcher, else", "engine/dispatch/dispatcher.py", ""),
 )
 

@@ -2,7 +2,7 @@
 
 An attempt belongs to the dispatcher from the commit that claims its job to the commit that settles
 it. `TRANSITIONS` is the whole state machine. `workers.py` moves an attempt from PREFETCHED to
-SETTLING, `dispatcher.py` from there to DONE.
+JUDGING, `attempt_judge.py` from there to SETTLING, `dispatcher.py` to DONE.
 """
 
 from __future__ import annotations

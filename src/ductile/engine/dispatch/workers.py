@@ -1,4 +1,4 @@
-"""Workers: where an attempt goes from PREFETCHED to SETTLING.
+"""Workers: where an attempt goes from PREFETCHED to JUDGING.
 
 A worker is a slot of the runner with the attempt that it runs and those that its slot buffers. The
 methods of `Workers` are in the order of an attempt's life. Whatever may take long (copying files,
