@@ -101,6 +101,8 @@ def resolve_job_id(api: GatewayApi, typed_id: str) -> str:
     An id that matches no job is returned as it is: the route that is called next reports it.
     """
     typed_id = typed_id.removeprefix("…")
+    if not typed_id:
+        raise UsageError("the id of the job is empty; list the jobs: ductile job list")
     known = _find_job_ids(api, begins=typed_id) or _find_job_ids(api, ends=typed_id)
     if typed_id in known or not known:
         return typed_id

@@ -80,3 +80,18 @@ def test_files_return_without_a_gateway(cli: CliRunner) -> None:
     # The next time, to the one before.
     assert "next: ductile system start" in cli("config", "revert", "--yes").out
     assert path.read_text() == good
+
+
+def test_warning_of_the_plan_is_shown_once(cli: CliRunner) -> None:
+    manifest, path = cli.root / "plugins/hello/manifest.yaml", cli.root / "config.yaml"
+    manifest.write_text(manifest.read_text() + "concurrency_safe: false\n")
+    with cli.gateway():
+        for command in ("apply", "revert"):
+            if command == "revert":
+                path.write_text(path.read_text().replace("parallelism: 2", "parallelism: 3"))
+                assert cli("config", "apply", "--yes").code == 0
+            else:
+                path.write_text(path.read_text().replace("hello: {", "hello: {parallelism: 2, "))
+            done = cli("config", command, "--yes")
+            assert done.code == 0
+            assert done.out.count("2 at once") == 1

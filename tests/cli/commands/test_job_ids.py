@@ -166,3 +166,10 @@ def test_dry_run_accepts_a_shortened_job_id(cli: CliRunner) -> None:
     line = ("pipeline", "dry-run", "first", "--job")
     assert cli(*line, root[:30], "--json").json["status"] == "succeeded"
     assert "there is no job 0fa1e070" in cli(*line, "0fa1e070").err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_empty_id_is_refused_with_the_command_that_lists_jobs(cli: CliRunner, command: str) -> None:
+    refused = cli("job", command, "")
+    assert refused.code == 2
+    assert "ductile job list" in refused.err

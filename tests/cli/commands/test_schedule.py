@@ -238,3 +238,12 @@ def test_logs_follow_prints_new_attempts(timed: CliRunner) -> None:
             assert stop(follower, signal.SIGINT) == 130
     without_gateway = timed("logs", "-f")
     assert (without_gateway.code, "nothing to follow" in without_gateway.err) == (1, True)
+
+
+def test_explanation_of_an_entry_that_never_fires_names_the_reason(cli: CliRunner) -> None:
+    entry = 'schedules: [{id: never, cron: "0 2 31 2 *"}]'
+    cli.write("config.yaml", CONFIG.replace("schedules: [{every: 1h}]", entry))
+    for command in ("next", "explain"):
+        shown = cli("schedule", command, "ghost/never")
+        assert shown.code == 0
+        assert "ghost/never: " in shown.out

@@ -83,7 +83,7 @@ def next_fires(context: CommandContext, name: str, count: int) -> None:
 
 
 def _block_reasons(api: GatewayApi, name: str) -> list[str]:
-    """Return why schedules have no next fire time."""
+    """Return why schedules have no fire time."""
     rows = _find(api, name)
     return [f"{row['plugin']}/{row['schedule']}: {row['reason'] or row['state']}" for row in rows]
 
@@ -120,6 +120,7 @@ def explain(context: CommandContext, name: str, since: str) -> None:
     opened = context.target.open_reader()
     with opened as api, _explain_unloaded(context, name), context.reading_gateway(api):
         page = api.get("/scheduler/explain", name=name, since=since)
+        page["held"] = [] if page["slots"] else _block_reasons(api, name)
     context.show(page, _show_occurrences)
 
 
@@ -135,7 +136,7 @@ def _show_occurrences(page: Json) -> None:
             )
             for slot in page["slots"]
         ),
-        empty="no occurrences in this period",
+        empty="\n".join(["no occurrences in this period", *page["held"]]),
     )
 
 

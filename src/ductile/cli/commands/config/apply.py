@@ -64,7 +64,7 @@ def apply(
     _confirm(context, planned, "apply this plan?", yes=yes)
     applied = _post_plan(client, "/config/apply", body, planned)
     if not context.as_json:
-        _show_applied(applied)
+        _show_applied(applied, planned)
     if window is None:
         if context.as_json:
             output.print_json(applied)
@@ -95,7 +95,7 @@ def revert(context: CommandContext, snapshot: str | None, yes: bool, lock: bool)
         return 0
     _confirm(context, planned, f"return to {planned['returns_to']}?", yes=yes)
     done = _post_plan(client, "/config/revert", body, planned)
-    context.show(done, _show_applied)
+    context.show(done, lambda done: _show_applied(done, planned))
     return 0
 
 
@@ -226,10 +226,12 @@ def _show_files(document: Document) -> None:
         output.print_line(f"not as it was then: {text}", fg=colour)
 
 
-def _show_applied(applied: Document) -> None:
+def _show_applied(applied: Document, planned: Document | None = None) -> None:
     _show_files(applied)
+    shown = [] if planned is None else planned["plan"]["warnings"]
     for warning in applied["warnings"]:
-        output.print_line(f"warning: {warning}", fg="yellow")
+        if warning not in shown:
+            output.print_line(f"warning: {warning}", fg="yellow")
     for name, reason in applied["plugins_refused"].items():
         output.print_line(f"plugin {name} is refused: {reason}", fg="yellow")
     output.print_line(f"in force: snapshot {applied['snapshot_id']}", fg="green")
