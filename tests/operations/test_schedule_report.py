@@ -152,7 +152,7 @@ def test_only_the_first_fire_of_an_every_entry_is_exact(make_scheduler: Make) ->
     work.run(HOUR)
     first, *later = fires(work, 4)
     assert (first["exact"], first["depends_on"]) == (True, None)
-    assert {row["depends_on"] for row in later} == {"the end of the run before, ±5m"}
+    assert {row["depends_on"] for row in later} == {"the end of the previous run, ±5m"}
     assert not any(row["exact"] for row in later)
     work.clock.advance(HOUR / 2)
     work.run(HOUR)
@@ -163,7 +163,7 @@ def test_no_fire_of_an_every_entry_is_exact_while_it_runs(make_scheduler: Make) 
     work = make_scheduler({"every": "1h"})
     work.tick()
     work.claim()
-    assert {row["depends_on"] for row in fires(work, 2)} == {"the end of the run before"}
+    assert {row["depends_on"] for row in fires(work, 2)} == {"the end of the previous run"}
 
 
 @pytest.mark.parametrize(

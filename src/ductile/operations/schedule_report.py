@@ -268,7 +268,7 @@ def _uncertainty(schedule: Schedule, breaker: Breaker, place: int, outstanding: 
     if not isinstance(schedule.rule, Every | Monthly) or (place == 0 and not outstanding):
         return None
     spread = f", ±{format_duration(schedule.jitter / 2)}" if schedule.jitter else ""
-    return f"the end of the run before{spread}"
+    return f"the end of the previous run{spread}"
 
 
 def next_fires_of_all(

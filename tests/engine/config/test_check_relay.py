@@ -108,6 +108,6 @@ def test_warning_about_a_shared_secret_does_not_show_it(site: Site) -> None:
     names = [{"name": name, "secret": secret} for name in ("a", "b")]
     asleep = {"name": "c", "secret": secret, "enabled": False}
     [problem] = problems(site, remote_ingress={"peers": [*names, asleep]})
-    assert "the secret of peer a too" in problem.message
+    assert "peer a has the same secret" in problem.message
     assert problem.path == ("remote_ingress", "peers", 1, "secret")
     assert secret not in str(problem)

@@ -36,7 +36,7 @@ def test_one_sync_per_account(site: Site, serve) -> None:
     full, _, blocker = reason_for(served, second).partition(": job ")
     assert full == "plugin sync runs 1 of 1 jobs with the key 'a' (concurrency)"
     assert blocker.startswith(f"{first} since ")
-    assert " which is ended at " in blocker
+    assert " whose time limit ends at " in blocker
     gate.open(3)
     for id in (first, other, second):
         assert served.running.ended(id)["status"] == "succeeded"
@@ -65,7 +65,7 @@ def test_retry_after_closes_the_plugin_and_delays_the_retry(site: Site, serve) -
     job = served.get(f"/job/{first}").json
     assert job["next_retry_at"] is not None
     reason = reason_for(served, second)
-    assert reason.startswith("plugin sync asked to start no job before ")
+    assert reason.startswith("plugin sync requested that no job starts before ")
     assert reason.endswith("(retry_after)")
 
 

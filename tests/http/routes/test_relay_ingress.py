@@ -372,4 +372,4 @@ def test_peer_cannot_send_to_the_path_of_another_peer() -> None:
             renamed = {**headers, "X-Ductile-Peer": name}
             assert api.ask("POST", PATH, body, token=None, headers=renamed).status == 403
         warnings = [str(warning) for warning in api.gateway.compiled.warnings]
-        assert any("the secret of peer home too" in warning for warning in warnings)
+        assert any("peer home has the same secret" in warning for warning in warnings)

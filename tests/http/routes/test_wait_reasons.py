@@ -39,7 +39,7 @@ def test_job_waits_for_the_parallelism_of_its_plugin(site: Site, serve) -> None:
     gate.arrived()
     [reason] = reasons_for(served, second)
     assert reason.startswith(f"plugin slow runs 1 of 1 jobs (parallelism): job {first} since 20")
-    assert ", which is ended at 20" in reason
+    assert ", whose time limit ends at 20" in reason
     assert "waits_for" not in served.get(f"/job/{first}").json
     gate.open(2)
     served.running.ended(second)
@@ -59,7 +59,7 @@ def test_job_waits_for_a_running_job_with_the_same_dedupe_key(site: Site, serve)
     [reason] = reasons_for(served, first)
     same, _, deadline = reason.partition(" since ")
     assert same == f"job {second} with the same dedupe key is running"
-    assert ", which is ended at " in deadline
+    assert ", whose time limit ends at " in deadline
     gate.open(2)
     served.running.ended(first)
 

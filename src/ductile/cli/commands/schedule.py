@@ -72,7 +72,7 @@ def next_fires(context: CommandContext, name: str, count: int) -> None:
     """Show the next fire times of a plugin's schedules.
 
     With NAME/ID, those of one schedule. A time that can change is marked with what it depends on:
-    `every` counts from the end of the run before. Without a running gateway they are the times of
+    `every` counts from the end of the previous run. Without a running gateway they are the times of
     a gateway that starts now.
     """
     with context.target.open_reader() as api:

@@ -111,7 +111,7 @@ class PluginSettings(Section):
     )
     env: Mapping[VariableName, Text] = Field(
         default_factory=dict,
-        description="Environment variables of its processes, besides those of every plugin.",
+        description="Environment variables of its processes, in addition to those of every plugin.",
         examples=[{"AWS_PROFILE": "backup"}],
         repr=False,
     )

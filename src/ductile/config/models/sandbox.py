@@ -59,14 +59,14 @@ class SandboxSettings(Section):
     )
     read: tuple[FilePath, ...] | None = Field(
         default=None,
-        description="Files and directories that it may read, besides its own directory, its "
+        description="Files and directories that it may read, in addition to its own directory, its "
         "interpreter and the system's libraries.",
         examples=[["/srv/reports"]],
     )
     write: tuple[FilePath, ...] | None = Field(
         default=None,
-        description="Files and directories that it may read and write, besides its workspace "
-        "and a private temporary directory.",
+        description="Files and directories that it may read and write, in addition to its "
+        "workspace and a private temporary directory.",
         examples=[["/srv/reports/out"]],
     )
     network: Network | None = Field(

@@ -43,7 +43,7 @@ def _step(node: Node, instances: Mapping[str, InstanceSettings]) -> Iterator[Pro
         at = (*node.at, "relay", "event")
         yield Problem(message, at, found=node.relay.event, allowed=allowed)
     elif not instance.enabled:
-        message = f"instance {instance.name} is disabled: what is relayed to it waits"
+        message = f"instance {instance.name} is disabled: relays to it stay queued"
         yield _warning(message, (*node.at, "relay", "to"))
 
 
@@ -55,7 +55,7 @@ def _instance(instance: InstanceSettings, us: str, at: Path) -> Iterator[Problem
     if instance.key_id is not None:
         yield from _header(instance.key_id, (*at, "key_id"))
     if unquote(instance.ingress_path).rpartition("/")[2] != us:
-        message = f"its last part is not service.name ({us}): the receiver would refuse us"
+        message = f"its last part is not service.name ({us}): the receiver would reject our events"
         yield _warning(message, (*at, "ingress_path"))
 
 
@@ -73,7 +73,7 @@ def _shared_secrets(settings: Settings) -> Iterator[Problem]:
         other = first.setdefault(peer.secret, peer.name)
         if other != peer.name:
             key = "secret_ref" if peer.secret_ref else "secret"
-            message = f"the secret of peer {other} too: each can pass for the other"
+            message = f"peer {other} has the same secret: each can impersonate the other"
             yield _warning(message, ("remote_ingress", "peers", index, key))
 
 

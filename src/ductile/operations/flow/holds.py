@@ -104,7 +104,7 @@ def _describe_runs(tx: Tx, held: Mapping[str, LimitedRun], tx_config: TxConfig) 
 
 def _describe_run(tx: Tx, run: LimitedRun, limit: Concurrency | None) -> str:
     if limit is None:
-        return f"pipeline {run.pipeline} has no limit any more; the run begins in a moment"
+        return f"pipeline {run.pipeline} no longer has a limit; the run starts soon"
     running = run_limits.list_running(tx, run, limit.limit)
     holders = ", ".join(running[:SHOWN_RUNS]) + (", ..." if len(running) > SHOWN_RUNS else "")
     text = run_limits.describe_full(run, limit, len(running))
@@ -141,7 +141,7 @@ def _describe(gate: Gate, plugin: str, limit_key: str, command: str, blocker: st
     if gate.closed.get(limit_key) == opens_at:
         shown = keys.concurrency_key or keys.rate_key
         key = f" with the key {shown!r}" if shown else ""
-        return f"plugin {plugin} asked to start no job{key} before {at} (retry_after)"
+        return f"plugin {plugin} requested that no job{key} starts before {at} (retry_after)"
     assert limits.rate is not None
     key = f" for the key {keys.rate_key!r}" if limits.rate.key else ""
     return f"the {limits.rate.describe()} of plugin {plugin}{key} allows the next start at {at}"

@@ -103,7 +103,7 @@ def propose_files(
 
 
 def _of_another_place(id: str, wanted: Mapping[Path, KeptFile], config: Path) -> str:
-    return f"snapshot {id} is of another place: {min(wanted, default='')}, not {config}"
+    return f"snapshot {id} belongs to another location: {min(wanted, default='')}, not {config}"
 
 
 def _compare(services: Services, wanted: Mapping[Path, KeptFile], *, lock: bool) -> Changeset:

@@ -170,7 +170,7 @@ def _describe_deadline(compiled: CompiledConfig, plugin: str, start: JobStart | 
     started_at, command, _ = start
     timeout = compiled.plans[plugin].timeout(command)
     deadline = to_text(from_text(started_at) + timedelta(seconds=timeout))
-    return f" since {started_at}, which is ended at {deadline} at the latest"
+    return f" since {started_at}, whose time limit ends at {deadline}"
 
 
 def _blocked_by(
