@@ -27,7 +27,7 @@ def spawn_failure(argv: Sequence[str], code: int) -> str:
     if code == errno.ESTALE:
         return (
             f"entrypoint {entrypoint!r} has changed since it was loaded, and strict_mode is set; "
-            "if you made this change, run: ductile config lock; ductile system reload"
+            "the command that accepts the change is shown by: ductile config check"
         )
     if code not in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
         return f"{argv[0]}: {os.strerror(code)}"

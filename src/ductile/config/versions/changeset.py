@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 
 from blake3 import blake3
 
@@ -148,7 +149,8 @@ def _renew(seal: Seal, found: Mapping[Path, bytes | None], drafts: Drafts) -> Se
             continue
         if sealed is not None and before is not None and sealed != blake3(before).hexdigest():
             raise Refused(
-                f"{path} was changed after it was sealed; review it, then run: ductile config lock"
+                f"{path} was changed after it was sealed; review it, then run: "
+                f"ductile config lock {quote(str(path))}"
             )
         if data is not None:
             hashes[str(path)] = blake3(data).hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from blake3 import blake3
@@ -166,6 +167,7 @@ def seal_with_edit(root: Path, edit: FileEdit, *, must_match: bool) -> Seal | No
         return None
     if must_match and sealed != blake3(edit.before).hexdigest():
         raise Refused(
-            f"{edit.file} was changed after it was sealed; review it, then run: ductile config lock"
+            f"{edit.file} was changed after it was sealed; review it, then run: "
+            f"ductile config lock {quote(str(edit.file))}"
         )
     return replace(seal, hashes={**seal.hashes, str(edit.file): blake3(edit.after).hexdigest()})

@@ -129,7 +129,8 @@ def check_rotatable(
         and token["expires_at"] <= to_text(now)
     ):
         raise Refused(
-            f"token {token['name']!r} has expired; set a new expiry: expires_in, --expires"
+            f"token {token['name']!r} has expired; set a new expiry (expires_in): "
+            f"ductile token rotate {quote(token['name'])} --expires 30d"
         )
     return token
 

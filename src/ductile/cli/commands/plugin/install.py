@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +172,8 @@ def _seal(context: CommandContext, name: str) -> bool:
     try:
         seal = seal_plugin(find(context.config, os.environ), name, os.environ)
     except ConfigError as error:
-        output.print_stderr(f"not sealed: {error.message}; then run: ductile config lock")
+        run = context.repeat_options(f"ductile config lock --plugin {quote(name)}")
+        output.print_stderr(f"not sealed: {error.message}; then run: {run}")
         return False
     if seal is None:
         return False
