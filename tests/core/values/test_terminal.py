@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from ductile.core.values.terminal import escape_controls, escape_json, escape_line
 
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-UNSAFE = [chr(code) for code in (*range(32), *range(127, 160))] + [*BIDI, "\u2028", "\u2029"]
+UNSAFE = [chr(code) for code in (*range(32), *range(127, 160))] + [
+    *BIDI,
+    "\u2028",
+    "\u2029",
+    "\U000e0041",
+]
 
 
 @pytest.mark.parametrize("character", UNSAFE, ids=lambda c: f"U+{ord(c):04X}")
@@ -24,9 +29,9 @@ def test_control_characters_are_escaped(character: str) -> None:
 
 
 def test_escapes_name_the_character() -> None:
-    text = "\x1b[2J\x9b1m\n\u202e\ud800"
-    assert escape_controls(text) == "\\x1b[2J\\x9b1m\n\\u202e\\ud800"
-    assert escape_line(text) == "\\x1b[2J\\x9b1m\\n\\u202e\\ud800"
+    text = "\x1b[2J\x9b1m\n\u202e\ud800\U000e0041"
+    assert escape_controls(text) == "\\x1b[2J\\x9b1m\n\\u202e\\ud800\\U000e0041"
+    assert escape_line(text) == "\\x1b[2J\\x9b1m\\n\\u202e\\ud800\\U000e0041"
 
 
 def test_other_text_is_kept() -> None:
