@@ -185,7 +185,8 @@ def _job_spans(
     """The job, its wait in the queue, and its attempts."""
     id, plugin, command, status, created, _, completed, _, pipeline, step, *_ = row
     shown = _describe(plugin, command, pipeline, step) + _attribute("ductile.job_id", id)
-    name, own = f"{plugin} {command}", context.below(span_of_job(id))
+    name, span_of_this = f"{plugin} {command}", span_of_job(id)
+    own = context.below(span_of_this)
     queued = _nanoseconds(created)
     links = [
         f'{{"traceId":"{context.trace_id}","spanId":"{span_of_job(one)}"}}'
@@ -193,7 +194,7 @@ def _job_spans(
     ]
     yield from _span(
         context,
-        span_of_job(id),
+        span_of_this,
         _quote(f"job {name}"),
         (queued, _nanoseconds(completed)),
         shown + _cached_attribute("ductile.status", status),
@@ -204,10 +205,7 @@ def _job_spans(
         began = _nanoseconds(started)
         if number == 1:
             yield from _span(own, span_of_wait(id), '"queue wait"', (queued, began), shown)
-        of_attempt = shown + _cached_attribute("ductile.attempt", number)
-        of_attempt += _cached_attribute("ductile.status", result)
-        if boot:
-            of_attempt += _cached_attribute("ductile.boot", boot)
+        of_attempt = shown + _describe_attempt(number, result, boot)
         span, period = span_of_attempt(id, number), (began, _nanoseconds(ended))
         yield from _span(own, span, _quote(name), period, of_attempt, result, kind=_CONSUMER)
 
@@ -281,6 +279,12 @@ def _describe(plugin: str, command: str, pipeline: str, step: str) -> str:
     if pipeline:
         shown += _attribute("ductile.pipeline", pipeline) + _attribute("ductile.step", step)
     return shown
+
+
+@lru_cache(maxsize=1024)
+def _describe_attempt(number: int, result: str, boot: str | None) -> str:
+    shown = _attribute("ductile.attempt", number) + _attribute("ductile.status", result)
+    return shown + _attribute("ductile.boot", boot) if boot else shown
 
 
 def _attribute(key: str, value: str | int) -> str:
