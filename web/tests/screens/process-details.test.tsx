@@ -21,9 +21,9 @@ afterEach(() => render(null, root));
 
 it('shows what of a sandbox is held, what is not and why, and what it grants', async () => {
   await act(() => render(<SandboxSummary sandbox={SANDBOX} />, root));
-  expect(root.textContent).toContain('best_effort; held: files, processes');
+  expect(root.textContent).toContain('best_effort; enforced: files, processes');
   expect(root.querySelector('.why-error')?.textContent).toBe(
-    'not held: signals: needs Landlock ABI 6',
+    'not enforced: signals: needs Landlock ABI 6',
   );
   expect(root.querySelector('.muted')?.textContent).toBe(
     'reads /srv/in; network: 443, 8443; memory: 512.0 MB; processor time: 30 s',
