@@ -1,9 +1,10 @@
 import type { JSX } from 'preact';
-import { sessionState } from './api/session';
+import { can, sessionState } from './api/session';
 import { ErrorBoundary } from './components/error-boundary';
 import { lazy } from './components/lazy';
 import { Page } from './components/page';
-import { Empty, Loading } from './components/states';
+import { Empty, Loading, Scoped } from './components/states';
+import { SCREENS } from './keyboard/shortcuts';
 import { Link } from './router/link';
 import { currentPath, matchPath } from './router/router';
 import { Agents } from './screens/agents/agents';
@@ -30,23 +31,24 @@ const Webhooks = lazy(async () => (await import('./screens/webhooks/webhooks')).
 
 type Parameters = Record<string, string>;
 
-const ROUTES: readonly [string, (parameters: Parameters) => JSX.Element][] = [
+/** Each with its address, and the scope without which it can show nothing. */
+const ROUTES: readonly [string, (parameters: Parameters) => JSX.Element, string?][] = [
   ['/', () => <Home />],
-  ['/jobs', () => <Jobs />],
-  ['/jobs/:id', ({ id = '' }) => <JobScreen key={id} id={id} />],
-  ['/runs', () => <Runs />],
-  ['/runs/:id', ({ id = '' }) => <RunScreen key={id} id={id} />],
-  ['/approvals', () => <Approvals />],
-  ['/schedules', () => <Schedules />],
+  ['/jobs', () => <Jobs />, 'jobs:ro'],
+  ['/jobs/:id', ({ id = '' }) => <JobScreen key={id} id={id} />, 'jobs:ro'],
+  ['/runs', () => <Runs />, 'jobs:ro'],
+  ['/runs/:id', ({ id = '' }) => <RunScreen key={id} id={id} />, 'jobs:ro'],
+  ['/approvals', () => <Approvals />, 'approvals:ro'],
+  ['/schedules', () => <Schedules />, 'jobs:ro'],
   ['/pipelines', () => <Pipelines />],
   ['/pipelines/:name', ({ name = '' }) => <PipelineScreen key={name} name={name} />],
   ['/plugins', () => <Plugins />],
   ['/plugins/:name', ({ name = '' }) => <PluginScreen key={name} name={name} />],
   ['/webhooks', () => <Webhooks />],
-  ['/agents', () => <Agents />],
-  ['/alerts', () => <Alerts />],
-  ['/events', () => <Events />],
-  ['/configuration', () => <Configuration />],
+  ['/agents', () => <Agents />, 'agents:ro'],
+  ['/alerts', () => <Alerts />, 'jobs:ro'],
+  ['/events', () => <Events />, 'events:ro'],
+  ['/configuration', () => <Configuration />, 'system:ro'],
 ];
 
 export function App() {
@@ -63,10 +65,20 @@ export function App() {
   );
 }
 
+function NotAllowed({ path, scope }: { path: string; scope: string }) {
+  const screen = SCREENS.find((one) => one.path !== '/' && path.startsWith(one.path));
+  return (
+    <Page title={screen?.name ?? 'Not allowed'}>
+      <Scoped scope={scope}>{null}</Scoped>
+    </Page>
+  );
+}
+
 function Screen() {
   const path = currentPath.value;
-  for (const [pattern, show] of ROUTES) {
+  for (const [pattern, show, scope] of ROUTES) {
     const found = matchPath(pattern, path);
+    if (found && scope && !can(scope)) return <NotAllowed path={path} scope={scope} />;
     if (found) return show(found);
   }
   return (

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { ApiError } from '../api/client';
 import type { Resource } from '../api/resource';
+import { can } from '../api/session';
 import { capitalized } from '../format/text';
 
 interface EmptyProps {
@@ -49,6 +50,21 @@ export function Failure({ error, retry }: { error: Error; retry?: () => void }) 
         </button>
       )}
     </div>
+  );
+}
+
+interface ScopedProps {
+  scope: string;
+  children: ComponentChildren;
+}
+
+/** What needs a scope to be read; without it the reason, and no request that would be refused. */
+export function Scoped({ scope, children }: ScopedProps) {
+  if (can(scope)) return <>{children}</>;
+  return (
+    <Empty title="Your token does not allow this">
+      It takes the scope <code>{scope}</code>. Log in with a token that has it.
+    </Empty>
   );
 }
 

@@ -7,7 +7,7 @@ import { can } from '../../api/session';
 import type { Pipeline, PipelineRun, PipelineRunDetail, PipelineRuns } from '../../api/types';
 import { LazyGraph } from '../../components/lazy-views';
 import { Details, Page, Section } from '../../components/page';
-import { Empty, Loaded, MissingRoute } from '../../components/states';
+import { Empty, Loaded, MissingRoute, Scoped } from '../../components/states';
 import { formatDuration } from '../../format/duration';
 import { Link } from '../../router/link';
 import { PauseButton, PauseNotice } from '../pauses/pause-control';
@@ -26,7 +26,7 @@ export function PipelineScreen({ name }: { name: string }) {
   const [isStarting, setStarting] = useState(false);
   const pipeline = useResource<Pipeline>(path('pipeline', name));
   const runs = useResource<PipelineRuns>(
-    withQuery('/pipeline-runs', { pipeline: name, limit: PLOTTED_RUNS }),
+    can('jobs:ro') ? withQuery('/pipeline-runs', { pipeline: name, limit: PLOTTED_RUNS }) : null,
     ofTopics('pipelines', 'jobs'),
   );
   const pauses = usePauses();
@@ -51,18 +51,22 @@ export function PipelineScreen({ name }: { name: string }) {
         title="Recent runs"
         aside={<Link to={`/runs?pipeline=${encodeURIComponent(name)}`}>All runs</Link>}
       >
-        <Loaded resource={runs} missing={<MissingRoute what="a list of pipeline runs" />}>
-          {({ runs: rows }) =>
-            rows.length ? (
-              <>
-                <RunTable runs={rows.slice(0, SHOWN_RUNS)} />
-                <OutcomePlots samples={rows.map(sampleOf)} label={name} />
-              </>
-            ) : (
-              <Empty title="It has not run yet">Start it, or publish the event it waits for.</Empty>
-            )
-          }
-        </Loaded>
+        <Scoped scope="jobs:ro">
+          <Loaded resource={runs} missing={<MissingRoute what="a list of pipeline runs" />}>
+            {({ runs: rows }) =>
+              rows.length ? (
+                <>
+                  <RunTable runs={rows.slice(0, SHOWN_RUNS)} />
+                  <OutcomePlots samples={rows.map(sampleOf)} label={name} />
+                </>
+              ) : (
+                <Empty title="It has not run yet">
+                  Start it, or publish the event it waits for.
+                </Empty>
+              )
+            }
+          </Loaded>
+        </Scoped>
       </Section>
       {isStarting && <StartDialog pipeline={name} onClose={() => setStarting(false)} />}
     </Page>

@@ -1,8 +1,9 @@
+import type { JSX } from 'preact';
 import { ofTopics, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { ConfigView, Status } from '../../api/types';
 import { Page, Section } from '../../components/page';
-import { Empty, Loaded } from '../../components/states';
+import { Empty, Loaded, Scoped } from '../../components/states';
 import { type Column, Table } from '../../components/table';
 import { Tabs } from '../../components/tabs';
 import { countOf, words } from '../../format/text';
@@ -19,19 +20,27 @@ export function Webhooks() {
         label="Kinds of webhooks"
         tabs={[
           { id: 'webhooks', label: 'Webhooks', content: () => <WebhookParts /> },
-          { id: 'deliveries', label: 'Deliveries', content: () => <DeliveryList /> },
-          { id: 'relays', label: 'Relays', content: () => <RelayList /> },
+          {
+            id: 'deliveries',
+            label: 'Deliveries',
+            content: () => scoped('agents:ro', <DeliveryList />),
+          },
+          { id: 'relays', label: 'Relays', content: () => scoped('jobs:ro', <RelayList />) },
         ]}
       />
     </Page>
   );
 }
 
+function scoped(scope: string, list: JSX.Element) {
+  return <Scoped scope={scope}>{list}</Scoped>;
+}
+
 function WebhookParts() {
   return (
     <>
       {can('system:ro') && <Endpoints />}
-      <WebhookList />
+      {scoped('agents:ro', <WebhookList />)}
     </>
   );
 }
