@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,19 @@ class LimitedNodes:
             site.write()
             node.signal(signal.SIGHUP)
 
-    def is_done(self) -> bool:
+    def wait_until_done(self) -> None:
+        """Every job ends: none waits forever for a key that is free.
+
+        The next one ends within the limit of a wait; all of them may take longer.
+        """
+        left = set(self.ids)
+        while left:
+            left -= until(partial(self.find_ended, left))
+
+    def find_ended(self, ids: set[str]) -> set[str]:
         client = self.nodes[0].client
-        shown = (client.get(f"/job/{id}").json["status"] for id in self.ids)
-        return all(status not in ("queued", "running") for status in shown)
+        shown = {id: client.get(f"/job/{id}").json["status"] for id in ids}
+        return {id for id, status in shown.items() if status not in ("queued", "running")}
 
     def stop(self) -> None:
         for node in self.nodes:
@@ -135,8 +145,7 @@ def live(nodes: LimitedNodes, steps: int) -> None:
     for _ in range(steps):
         nodes.step()
     nodes.kill()
-    # Every job ends: none waits forever for a key that is free.
-    until(nodes.is_done)
+    nodes.wait_until_done()
     assert not (Path(nodes.locks) / OVER).exists(), "more jobs of a key ran than its limit allows"
 
 
