@@ -121,6 +121,10 @@ def test_check_reports_texts_and_tests_that_are_gone(
     ]
 
 
+def test_catalogue_names_texts_and_tests_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.check(load()) == 0, capsys.readouterr().out
+
+
 def test_mutants_are_selected_by_name_and_pattern() -> None:
     names = ["settle-one", "settle-two", "claim-one"]
     catalogue = [replace(OFF_BY_ONE, name=name) for name in names]

@@ -113,8 +113,10 @@ def test_command_that_hangs_ends_with_all_that_it_has_started(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_command_ends_with_its_caller(config_dir: ConfigDir, held: int, number: int) -> None:
     config_dir.write(f'plugins: {{p: {{config: {{key: "${{command:{HANGS}}}"}}}}}}\n')
+    # A test run that is started with nohup ignores SIGHUP, and so do its children.
     program = (
-        "import os, sys; from pathlib import Path; from ductile.config import load; "
+        "import os, signal, sys; from pathlib import Path; from ductile.config import load; "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "
         "load(Path(sys.argv[1]), environ=os.environ)"
     )
     caller = subprocess.Popen([sys.executable, "-c", program, str(config_dir.path)])
