@@ -321,11 +321,11 @@ def test_command_lines_of_the_go_program(running: GoHome, line: tuple[str, ...])
 
 def test_config_lock_accepts_the_option_of_the_go_program(home: GoHome) -> None:
     directory = str(home.root / "config")
-    done = home.ductile("config", "lock", "--config-dir", directory, "--dry-run")
-    assert done.returncode == 0
-    assert "changed" not in done.stdout
-    assert "new" not in done.stdout
-    assert "gone" not in done.stdout
+    seal = home.json("config", "lock", "--config-dir", directory, "--dry-run")
+    assert set(seal["files"].values()) == {"same"}
+    # The seal of the home names one plugin only.
+    assert set(seal["plugin_states"].values()) == {"new"}
+    assert "echo" not in seal["plugin_states"]
 
 
 def test_api_command_uses_the_first_token(running: GoHome) -> None:

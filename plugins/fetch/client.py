@@ -115,7 +115,9 @@ class Client:
     def _resolve(self, target: ssrf.ParsedUrl, deadline: float) -> Sequence[str]:
         found = [target.host] if target.literal else _look_up(target, deadline)
         try:
-            return ssrf.check_addresses(target, found, self._networks, plain=self._plain)
+            return ssrf.check_addresses(
+                target, found, self._networks, plain=self._plain, setting="allowed_networks"
+            )
         except ssrf.Forbidden as error:
             raise Failure(str(error), retry=False) from None
 

@@ -154,11 +154,13 @@ def check_addresses(
     networks: Sequence[str] = (),
     *,
     plain: bool = False,
+    setting: str = "gateway.allowed_networks",
 ) -> tuple[str, ...]:
     """The addresses of the target's host, all of which are allowed.
 
     One forbidden address makes the whole target `Forbidden`: its name server is not trustworthy.
-    Without TLS only addresses in `networks` are allowed, unless `plain` is set.
+    Without TLS only addresses in `networks` are allowed, unless `plain` is set. `setting` names
+    where the operator lists the networks.
     """
     if not addresses:
         raise Forbidden("the URL's host has no address")
@@ -166,10 +168,10 @@ def check_addresses(
         if not is_allowed(address, networks):
             raise Forbidden(
                 "the URL's host has a forbidden address: "
-                "it is not public, and not in a network of allowed_networks"
+                f"it is not public, and not in a network of {setting}"
             )
         if not (target.secure or plain or _is_in(_parse_address(address), networks)):
-            raise Forbidden("without TLS (http:) only addresses in allowed_networks are allowed")
+            raise Forbidden(f"without TLS (http:) only addresses in {setting} are allowed")
     return tuple(addresses)
 
 

@@ -172,7 +172,7 @@ def test_name_with_any_private_address_is_rejected(site: BundledSite, web: Pages
     )
     site.use("fetch", {"url": web.at("/a", "localhost"), **LOOPBACK})
     done = site.direct("fetch", "poll")
-    assert "forbidden address" in done.response["error"]
+    assert "not in a network of allowed_networks" in done.response["error"]
     assert web.requests == []
 
 
@@ -221,7 +221,7 @@ def test_redirect_is_checked_and_gets_no_credentials(site: BundledSite, web: Pag
         assert TOKEN not in json.dumps(dict(other.requests[0].headers))
     web.next("/r", FakeReply(b"", 302, {"Location": "http://169.254.169.254/"}))
     done = site.direct("fetch", "poll")
-    assert "forbidden address" in done.response["error"]
+    assert "not in a network of allowed_networks" in done.response["error"]
     web.next("/r", *[FakeReply(b"", 302, {"Location": "/r"})] * 9)
     assert "redirects more than 3 times" in site.direct("fetch", "poll").response["error"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ductile.clock import SystemEntropy
 from ductile.store.engines.api import Ledger
 from ductile.store.job_probe import JobProbe, RolledBack, Stage, commit_nothing
 from ductile.store.jobs.claim import ClaimPolicy
@@ -14,10 +15,11 @@ from ductile.store.tx_config import TxConfig
 from tests.store.conftest import execute
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+JOB = SystemEntropy().uuid()
 
 
 def probe(ledger: Ledger) -> Stage:
-    probe = JobProbe("a-job", ClaimPolicy("a-boot"), TxConfig(1.0), NOW)
+    probe = JobProbe(JOB, ClaimPolicy("a-boot"), TxConfig(1.0), NOW)
     with pytest.raises(RolledBack):
         ledger.write(probe)
     return probe.stage
@@ -37,7 +39,7 @@ def test_probe_reaches_the_settlement_and_is_rolled_back(ledger: Ledger) -> None
 @pytest.mark.parametrize(("table", "stage"), [("job_queue", "accept"), ("job_log", "settle")])
 def test_stage_names_what_fails(ledger: Ledger, table: str, stage: str) -> None:
     execute(ledger, f"ALTER TABLE {table} RENAME TO gone")
-    probe = JobProbe("a-job", ClaimPolicy("a-boot"), TxConfig(1.0), NOW)
+    probe = JobProbe(JOB, ClaimPolicy("a-boot"), TxConfig(1.0), NOW)
     with pytest.raises(Exception, match=table):
         ledger.write(probe)
     assert probe.stage == stage

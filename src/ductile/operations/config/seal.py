@@ -54,12 +54,18 @@ def measure_files(path: Path, environ: Mapping[str, str]) -> NewSeal:
 
 def _compare_plugins(before: Seal, after: Seal) -> dict[str, str]:
     old, new = (
-        {str(entry.get("name")): entry.get("fingerprint") for entry in seal.plugin_fingerprints}
+        {str(entry.get("name")): entry for entry in seal.plugin_fingerprints}
         for seal in (before, after)
     )
-    states = {name: "new" if name not in old else "changed" for name in new}
-    states.update(dict.fromkeys(old.keys() - new.keys(), "gone"))
-    return {name: state for name, state in states.items() if old.get(name) != new.get(name)}
+    added = {name: "new" for name in new if name not in old}
+    changed = {name: "changed" for name in new if name in old and _is_changed(old[name], new[name])}
+    return {**added, **changed, **dict.fromkeys(old.keys() - new.keys(), "gone")}
+
+
+def _is_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    # A seal of the Go program has no `fingerprint`.
+    keys = ("manifest_hash", "entrypoint_hash", "fingerprint")
+    return any(old[key] != new[key] for key in keys if key in old)
 
 
 def accept_files(path: Path, names: Sequence[Path], environ: Mapping[str, str]) -> NewSeal:

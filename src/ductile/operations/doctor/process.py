@@ -75,9 +75,20 @@ def _check_absent(context: DoctorContext, directory: Path) -> Finding:
         )
     why = "schedules do not fire, and queued jobs are not run"
     ledger = None if settings is None else settings.state.path
-    if ledger is not None and not ledger.exists():
+    if ledger is not None and _is_missing(ledger):
         why += f"; a start begins with an empty ledger, as there is no {ledger}"
     return warning("gateway", "no gateway is running", why, context.command("system start"))
+
+
+def _is_missing(path: Path) -> bool:
+    """False also for a file that this user may not see."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _check_living(context: DoctorContext) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
+from ductile.clock import SystemEntropy
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError, LedgerFull
 from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.job_probe import JobProbe
@@ -182,7 +183,7 @@ def test_damaged_page_affects_only_the_transactions_that_need_it(path: Path) -> 
     ledger.start()
     answers: dict[str, BaseException | None] = {}
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    probe = JobProbe("job", ClaimPolicy("boot"), TxConfig(1.0), now)
+    probe = JobProbe(SystemEntropy().uuid(), ClaimPolicy("boot"), TxConfig(1.0), now)
 
     ledger.write_batch(
         [
