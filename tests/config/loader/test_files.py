@@ -184,7 +184,7 @@ def write_as(user: int, path: Path) -> int:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize(("mode", "code"), [(0o644, 0), (0o600, 0), (0o640, 2)])
+@pytest.mark.parametrize(("mode", "code"), [(0o644, 0), (0o600, 0), (0o640, 2), (0o604, 2)])
 def test_file_of_a_foreign_group_is_replaced_where_nobody_gets_more_rights(
     mode: int, code: int
 ) -> None:

@@ -239,8 +239,8 @@ def replace(path: Path, data: bytes, *, like: os.stat_result | None = None) -> N
 def set_access(descriptor: int, uid: int, gid: int, mode: int) -> None:
     """Set owner, group and mode of a file. PermissionError if they cannot be kept.
 
-    Only root may give a file to a group without being its member. Ours takes its place if that
-    gives nobody more rights.
+    Only root may give a file to a group without being its member. Ours takes its place where a
+    group has the rights of all others, so that no user gets more or fewer rights.
     """
     found = os.fstat(descriptor)
     try:
@@ -248,6 +248,6 @@ def set_access(descriptor: int, uid: int, gid: int, mode: int) -> None:
             os.fchown(descriptor, uid, gid)
     except PermissionError:
         of_others = (mode & stat.S_IRWXO) << 3
-        if uid != found.st_uid or mode & stat.S_IRWXG & ~of_others:
+        if uid != found.st_uid or mode & stat.S_IRWXG != of_others:
             raise
     os.fchmod(descriptor, mode)

@@ -70,7 +70,7 @@ class SpanExporter:
         self._queue: deque[tuple[bool, str]] = deque()
         """Whether it is a run, and its id."""
         self._sending = threading.Lock()
-        self._is_down = False
+        self._accepts_all = self._is_reachable = True
         self._log = logger(LOOP)
         self.exported = 0
         self.dropped = 0
@@ -102,13 +102,13 @@ class SpanExporter:
 
     def flush(self) -> None:
         """Send what is queued, once, before the gateway ends."""
-        if self._queue and not self._is_down:
+        if self._queue and self._is_reachable:
             self._send_batch(FLUSH_TIMEOUT)
 
     def _send_batch(self, timeout: float) -> bool:
         with self._sending:
             # A collector that is down costs the encoding of one job per attempt to reach it.
-            size = 1 if self._is_down else min(BATCH, len(self._queue))
+            size = min(BATCH, len(self._queue)) if self._is_reachable else 1
             batch = [self._queue.popleft() for _ in range(size)]
             spans: list[str] = []
             for start in range(0, size, CHUNK):
@@ -135,12 +135,13 @@ class SpanExporter:
         rejected = _count_rejected(result, spans)
         self.exported += spans - rejected
         self.dropped += rejected
-        if self._is_down == bool(rejected):
+        self._is_reachable = result.is_success
+        if self._accepts_all == (not rejected):
             return
-        self._is_down = bool(rejected)
-        if self._is_down:
+        self._accepts_all = not rejected
+        if rejected:
             error = result.error or f"HTTP {result.status}, {rejected} of {spans} spans rejected"
-            self._log.warning("the collector does not accept spans; dropping them", error=error)
+            self._log.warning("the collector does not accept all spans", error=error)
         else:
             self._log.info("the collector accepts spans again", dropped=self.dropped)
 

@@ -20,12 +20,16 @@ from ductile.model import Json
 _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 _PRIVATE = "PRIVATE KEY-----"
 _NAME = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]{0,63})["']?[ \t]{0,8}[:=][ \t]{0,8}["']?""")
+_CHARACTERS = r"[\w.~+/=%@!:#&*^$-]"
 _VALUE = re.compile(
-    r"""(?:(?:bearer|basic|token)[ \t]{1,8})?"""
-    r"""((?=[^\s"'\d]{0,200}\d)[\w.~+/=%@!:-]{8,})([(\[{$<]?)""",
+    r"(?:(?:bearer|basic|token)[ \t]{1,8})?"
+    rf"""((?=[^\s"'\d]{{0,200}}\d|{_CHARACTERS}{{20}})(?![#&*^$]){_CHARACTERS}{{8,}})([(\[{{]?)""",
     re.IGNORECASE,
 )
-"""A value with a digit, behind the scheme of a header; and what makes it an expression."""
+"""A value with a digit or of 20 characters, behind the scheme of a header; and what makes it an
+expression."""
+_QUOTED = {mark: re.compile(rf"((?:[^{mark}\\\n]|\\.){{8,200}})(){mark}") for mark in "'\""}
+"""By the quotation mark before it, a value up to the next one."""
 
 
 class SecretRemover:
@@ -82,11 +86,13 @@ def _hide_assigned(text: str) -> str:
     for name in _NAME.finditer(text):
         if name.start() < seen or not names_a_secret(name[1]):
             continue
-        value = _VALUE.match(text, name.end())
+        quoted = _QUOTED.get(text[name.end() - 1])
+        value = quoted.match(text, name.end()) if quoted else None
+        value = value or _VALUE.match(text, name.end())
         seen = name.end() if value is None else value.end()
         if value is not None and not value[2]:
             parts += [text[end : value.start(1)], REDACTED]
-            end = seen
+            end = seen = value.end(1)
     return "".join(parts) + text[end:]
 
 

@@ -87,9 +87,6 @@ class SqliteLedger:
             return
         with translating_errors():
             migrate(SqliteSchema(self._connection, self.path))
-            # A statement of several rows can fail at any of them, so that SQLite keeps the pages
-            # that it changes: otherwise in a temporary file.
-            self._connection.pragma("temp_store", "memory")
         self._files = OpenFiles(self.path)
         self._writer = threading.Thread(target=self._write_loop, name="ledger", daemon=True)
         self._writer.start()

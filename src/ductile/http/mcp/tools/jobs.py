@@ -18,6 +18,8 @@ from ductile.http.mcp.results import (
 )
 from ductile.http.mcp.tool import ToolCall
 
+LARGEST_BUNDLE = 128 * 1024
+"""Characters. Each page of a bundle is cut out of the whole, which is made again."""
 JOB_ROW = (
     "job_id",
     "plugin",
@@ -85,7 +87,13 @@ async def job(call: ToolCall) -> Json:
         return slice_rows("jobs", shown, call.get("cursor"), job_id=job_id)
     if part == "bundle":
         document = await call.read("/job/{job_id}/bundle", job_id=job_id)
-        return slice_text("bundle", render(document), call.get("cursor"), job_id=job_id)
+        text = render(document)
+        if len(text) > LARGEST_BUNDLE:
+            raise UsageError(
+                f"the bundle has {len(text)} characters; an operator writes it to a file: "
+                f"ductile job bundle {job_id} -o job.json"
+            )
+        return slice_text("bundle", text, call.get("cursor"), job_id=job_id)
     found = await call.read("/job/{job_id}", query={"wait": call.wait()}, job_id=job_id)
     why = await call.read("/job/{job_id}/why", job_id=job_id)
     more = ("submitter", "completed_at", "payload", "waits_for", "instance_id", "progress")
