@@ -252,7 +252,15 @@ ENDED_ON_PURPOSE = frozenset(
         Cancellation.RUN_DISPLACED.value,
     }
 )
-"""Errors of jobs that an operator has ended, or a newer job or run. No plugin reports one."""
+"""Errors of jobs that an operator has ended, or a newer job or run; also texts that begin with
+`RUN_SUPERSEDED`. No plugin reports one."""
+RUN_SUPERSEDED = "superseded by run"
+"""How the reason of a run begins that was ended for a newer one, and the error of its jobs."""
+
+
+def is_ended_on_purpose(error: str | None) -> bool:
+    """Return whether the error is that of a job, or the reason of a run, that was ended so."""
+    return error in ENDED_ON_PURPOSE or (error or "").startswith(RUN_SUPERSEDED)
 
 
 @dataclass(frozen=True, slots=True)

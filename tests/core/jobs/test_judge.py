@@ -32,6 +32,7 @@ from ductile.core.pipelines.step_io import MAX_COPIED
 from ductile.core.values.redact import REDACTED, Redactor
 from ductile.model import (
     ENDED_ON_PURPOSE,
+    RUN_SUPERSEDED,
     STDERR_CAP,
     Cancellation,
     Ending,
@@ -139,7 +140,7 @@ def test_a_response_and_its_exit_code_decide(outcome, path, error):
         assert error in settled.error
 
 
-@pytest.mark.parametrize("text", sorted(ENDED_ON_PURPOSE))
+@pytest.mark.parametrize("text", [*sorted(ENDED_ON_PURPOSE), f"{RUN_SUPERSEDED} 7"])
 def test_no_plugin_reports_the_text_of_a_cancellation(text):
     """Alerts leave out jobs with such an error."""
     settled = verdict(exited(b'{"status": "error", "error": "%s"}' % text.encode()))

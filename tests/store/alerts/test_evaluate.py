@@ -31,6 +31,7 @@ from ductile.store.backup.pg_transfer import replace_ledger
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.postgres import PostgresLedger
 from ductile.store.flow.pauses import end_due_pauses, store_pause
+from ductile.store.flow.run_limits import describe_newer
 from ductile.store.jobs import close
 from ductile.store.jobs.scopes import describe_failure
 from ductile.store.jobs.settle import settle
@@ -200,7 +201,8 @@ def test_plugin_that_reports_the_text_of_a_cancellation_raises_an_alert(
     assert [sent.news for sent in alerting.evaluate()] == ["firing"]
 
 
-def test_cancelled_jobs_and_alert_jobs_raise_no_alert(alerting: Alerting) -> None:
+@pytest.mark.parametrize("reason", [CANCELLED_IN_QUEUE, describe_newer("r7")])
+def test_cancelled_jobs_and_alert_jobs_raise_no_alert(alerting: Alerting, reason: str) -> None:
     alerting.watch(rule(Condition.JOB_DEAD))
     alerting.put("work")
     claimed = alerting.must_take()
@@ -208,9 +210,7 @@ def test_cancelled_jobs_and_alert_jobs_raise_no_alert(alerting: Alerting) -> Non
     job = replace(claimed.job, id=queued, status=JobStatus.QUEUED)
     now, ids = alerting.clock.now(), Ids(alerting.entropy.uuid())
     alerting.ledger.write(
-        lambda tx: close.end_queued(
-            tx, job, JobStatus.DEAD, CANCELLED_IN_QUEUE, now, TX_CONFIG, ids
-        )
+        lambda tx: close.end_queued(tx, job, JobStatus.DEAD, reason, now, TX_CONFIG, ids)
     )
     alerting.end(claimed)
     job_id = alerting.run("notify")

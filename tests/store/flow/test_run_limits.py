@@ -20,7 +20,7 @@ from ductile.core.flow.limits import Concurrency, OnFull
 from ductile.engine.dispatch.work_signal import WorkSignal
 from ductile.engine.scheduling.retries import POLL_SECONDS, RetryPromoter
 from ductile.engine.scheduling.run_turns import RunTurns
-from ductile.model import Event, JobStatus, SubmittedBy
+from ductile.model import RUN_SUPERSEDED, Event, JobStatus, SubmittedBy, is_ended_on_purpose
 from ductile.operations.flow import holds
 from ductile.store import nodes, verify
 from ductile.store.alerts.levels import Levels, Watched
@@ -28,7 +28,6 @@ from ductile.store.alerts.rows import RuleRow
 from ductile.store.engines.api import BEGINNING, Ledger, Tx
 from ductile.store.engines.pg.tx import PostgresTx
 from ductile.store.engines.queries import load_queries
-from ductile.store.flow import run_limits
 from ductile.store.jobs import close, read, requeue, retries
 from ductile.store.jobs.claim import ClaimedJob
 from ductile.store.jobs.spawn import SpawnPoint
@@ -196,9 +195,11 @@ def test_newest_run_cancels_the_older_ones_as_a_whole(t: RunLimits) -> None:
     # The step ends before the request reaches it: the next step does not run.
     t.end(running)
     assert t.scope(first) == "failed"
-    assert t.job_of(first, "two")["status"] == "dead"
+    two = t.job_of(first, "two")
+    assert two["status"] == "dead"
+    assert is_ended_on_purpose(str(two["last_error"]))
     [run] = t.rows("run", id=first)
-    assert str(run["reason"]).startswith(run_limits.RUN_SUPERSEDED)
+    assert str(run["reason"]).startswith(RUN_SUPERSEDED)
     assert t.open_runs() == [third]
     assert sorted(t.run()) == ["one", "report", "two"]
     assert t.scope(third) == "ended"

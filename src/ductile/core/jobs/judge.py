@@ -25,7 +25,6 @@ from ductile.core.values.json_values import Failure
 from ductile.core.values.redact import Redactor, hide_secret_keys
 from ductile.core.waits.begin import NewWait
 from ductile.model import (
-    ENDED_ON_PURPOSE,
     Cancellation,
     Ending,
     Job,
@@ -33,6 +32,7 @@ from ductile.model import (
     Json,
     Outcome,
     Settlement,
+    is_ended_on_purpose,
 )
 
 TRANSIENT_SPAWN_ERRORS = frozenset(
@@ -310,7 +310,7 @@ def _error_of(response: Response | ProtocolError, code: int | None) -> str | Non
     if response.status == "error":
         error = response.error or ended or "the plugin reported an error"
         # Alerts take the text of a cancellation for one.
-        return f"the plugin reported: {error}" if error in ENDED_ON_PURPOSE else error
+        return f"the plugin reported: {error}" if is_ended_on_purpose(error) else error
     return f"{ended} in spite of status ok" if ended else None
 
 

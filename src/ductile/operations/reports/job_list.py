@@ -9,7 +9,7 @@ from ductile.core.jobs.trace import context_of
 from ductile.core.values.redact import Redactor
 from ductile.engine.services import Services
 from ductile.errors import NotFound
-from ductile.model import ENDED_ON_PURPOSE, JobStatus
+from ductile.model import JobStatus, is_ended_on_purpose
 from ductile.operations.reports import waits_for
 from ductile.operations.reports.step_input import describe_with
 from ductile.store.engines.api import Tx, Work
@@ -115,7 +115,7 @@ def describe_job(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
 
 def summarize_job(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of `list_jobs` or `list_pending` as callers see it."""
-    cancelled = row["status"] == JobStatus.DEAD and row["last_error"] in ENDED_ON_PURPOSE
+    cancelled = row["status"] == JobStatus.DEAD and is_ended_on_purpose(row["last_error"])
     return {"job_id": row["id"], **_without(row, "id", "seq"), "cancelled": cancelled}
 
 

@@ -14,9 +14,8 @@ from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.rules import AlertRule
 from ductile.core.jobs.limits import document
 from ductile.core.schedules.breaker import describe_count
-from ductile.model import CORE_PREFIX, ENDED_ON_PURPOSE
+from ductile.model import CORE_PREFIX, is_ended_on_purpose
 from ductile.store.engines.api import Position, StoredNotice, Tx
-from ductile.store.flow.run_limits import RUN_SUPERSEDED
 from ductile.store.jobs.scopes import read_cause
 
 TYPES = frozenset({"job.dead", "job.failed", "pipeline.failed", "breaker.open"})
@@ -113,7 +112,7 @@ class Events:
     def _parse_job(
         self, notice: StoredNotice, fields: dict[str, Any], at: datetime
     ) -> Cause | None:
-        if fields.get("error") in ENDED_ON_PURPOSE or self._is_alert_job(notice.job_id):
+        if is_ended_on_purpose(fields.get("error")) or self._is_alert_job(notice.job_id):
             return None
         subject, command = f"plugin:{fields.get('plugin')}", str(fields.get("command") or "")
         if str(fields.get("plugin")).startswith(CORE_PREFIX) and notice.job_id is not None:
@@ -141,7 +140,7 @@ class Events:
     ) -> Cause | None:
         run_id = notice.job_id
         reason = str(fields.get("reason"))
-        if reason.startswith(RUN_SUPERSEDED) or read_cause(reason) in ENDED_ON_PURPOSE:
+        if is_ended_on_purpose(reason) or is_ended_on_purpose(read_cause(reason)):
             return None
         if self._tx.one("is_alert_run", id=run_id) is not None:
             return None

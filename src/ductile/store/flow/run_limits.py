@@ -20,6 +20,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
 from ductile.core.flow.keys import SEPARATOR
 from ductile.core.flow.limits import Concurrency, OnFull
+from ductile.model import RUN_SUPERSEDED
 from ductile.store.engines.api import Row, Tx
 from ductile.store.engines.queries import NEVER
 from ductile.store.jobs.retries import MAX_DELAY
@@ -28,9 +29,6 @@ MOST_ADMITTED = 100
 """How many runs of a key one transaction admits; the next end or the loop admits the others."""
 MOST_RUNS = 1000
 """How many runs of a key are read; a higher limit is not reached by those that are open."""
-
-RUN_SUPERSEDED = "superseded by run"
-"""How the reason of a run begins that was ended for a newer one."""
 
 
 class LimitedRun(NamedTuple):
