@@ -12,16 +12,19 @@ import apsw
 import pytest
 
 from ductile.clock import to_text
-from ductile.model import JobStatus, SubmittedBy
+from ductile.model import CANCELLED_IN_QUEUE, JobStatus, SubmittedBy
 from ductile.store.engines.api import Ledger
 from ductile.store.engines.queries import load_queries
 from ductile.store.engines.sqlite import SqliteLedger
+from ductile.store.flow.run_limits import describe_newer
 from ductile.store.jobs.read import JobFilter, find_bulk_ids, list_jobs
 from tests.store.conftest import execute
 
 START = datetime(2026, 2, 8, 10, tzinfo=UTC)
 COUNT = 84
 STATES = list(JobStatus)
+ERRORS = ("the disk is full", CANCELLED_IN_QUEUE, describe_newer("r7"))
+"""The last two are those of jobs that were ended on purpose."""
 
 
 def made_at(number: int) -> datetime:
@@ -39,6 +42,7 @@ def rows() -> Iterator[dict[str, Any]]:
             "pipeline": ("", "deploy", "report", "")[number % 4],
             "submitted_by": ("api", "route")[number % 5 == 0],
             "created_at": to_text(made_at(number)),
+            "last_error": ERRORS[number % 3],
         }
 
 
@@ -54,6 +58,10 @@ def find(ledger: Ledger, wanted: JobFilter, **page: Any) -> list[dict[str, Any]]
     return ledger.read(lambda tx: list_jobs(tx, wanted, **{"limit": COUNT, **page}))
 
 
+def is_cancelled(row: dict[str, Any]) -> bool:
+    return row["status"] == "dead" and row["last_error"] in ERRORS[1:]
+
+
 def expected(wanted: JobFilter) -> list[str]:
     """As a plain search would find them."""
     found = []
@@ -62,6 +70,7 @@ def expected(wanted: JobFilter) -> list[str]:
         made = made_at(number)
         if (
             all(getattr(wanted, name) in (None, row[name]) for name in same)
+            and wanted.cancelled in (None, is_cancelled(row))
             and (wanted.since is None or made >= wanted.since)
             and (wanted.until is None or made < wanted.until)
         ):
@@ -70,25 +79,34 @@ def expected(wanted: JobFilter) -> list[str]:
     return [id for _, id in sorted(found, reverse=True)]
 
 
-FILTERS = [
-    JobFilter(status=status, plugin=plugin, pipeline=pipeline, since=since, until=until)
-    for status, plugin, pipeline, since, until in product(
-        (None, *STATES),
-        (None, "echo"),
-        (None, "deploy"),
-        (None, START + timedelta(minutes=20)),
-        (None, START + timedelta(minutes=60)),
-    )
-] + [
-    JobFilter(status=status, plugin=plugin, pipeline=pipeline, command=command, submitted_by=by)
-    for status, plugin, pipeline, command, by in product(
-        (None, JobStatus.SUCCEEDED, JobStatus.DEAD),
-        (None, "mark"),
-        (None, "deploy", "gone"),
-        (None, "poll"),
-        (None, SubmittedBy.ROUTE),
-    )
-]
+FILTERS = (
+    [
+        JobFilter(status=status, plugin=plugin, pipeline=pipeline, since=since, until=until)
+        for status, plugin, pipeline, since, until in product(
+            (None, *STATES),
+            (None, "echo"),
+            (None, "deploy"),
+            (None, START + timedelta(minutes=20)),
+            (None, START + timedelta(minutes=60)),
+        )
+    ]
+    + [
+        JobFilter(status=status, plugin=plugin, pipeline=pipeline, command=command, submitted_by=by)
+        for status, plugin, pipeline, command, by in product(
+            (None, JobStatus.SUCCEEDED, JobStatus.DEAD),
+            (None, "mark"),
+            (None, "deploy", "gone"),
+            (None, "poll"),
+            (None, SubmittedBy.ROUTE),
+        )
+    ]
+    + [
+        JobFilter(status=status, plugin=plugin, pipeline=pipeline, cancelled=cancelled)
+        for status, plugin, pipeline, cancelled in product(
+            (None, *STATES), (None, "echo"), (None, "deploy"), (True, False)
+        )
+    ]
+)
 
 
 def test_every_combination_of_filters_finds_its_jobs_in_pages(filled: Ledger) -> None:
@@ -132,7 +150,7 @@ INDEXES = {
 }
 VALUES = {
     **dict.fromkeys(("plugin", "pipeline", "status"), "x1"),
-    **dict.fromkeys(("command", "submitted_by")),
+    **dict.fromkeys(("command", "submitted_by", "cancelled")),
     "since": "",
     "tail": "ab",
     "suffix": "cab",

@@ -10252,6 +10252,8 @@ export interface operations {
             query?: {
                 /** @description The `cursor` of the previous page. */
                 before?: number;
+                /** @description Jobs that an operator, or a newer job or run, has ended; `false`: all others. */
+                cancelled?: boolean;
                 /** @description Jobs of this command. */
                 command?: string;
                 /** @description Maximum number of rows. */

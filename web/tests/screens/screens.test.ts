@@ -106,13 +106,6 @@ describe('findAttention', () => {
     ]);
   });
 
-  it('leaves out jobs that were ended on purpose', () => {
-    const job = (id: string, cancelled: boolean) => ({ job_id: id, plugin: id, cancelled });
-    const jobs = [job('a', true), job('b', false)] as JobPage['jobs'];
-    const items = findAttention({ ...nothing, dead: { jobs, cursor: null } });
-    expect(items.map(({ href }) => href)).toEqual(['/jobs/b']);
-  });
-
   it('leads to the job, or to the list of several', () => {
     const job = (id: string, plugin: string) => ({ job_id: id, plugin, command: 'poll' });
     const jobs = [job('1', 'a'), job('2', 'b'), job('3', 'b')] as JobPage['jobs'];

@@ -194,6 +194,7 @@ async def list_jobs(request: Request, query: JobListQuery) -> Response:
         submitted_by=query.submitted_by,
         since=query.since,
         until=query.until,
+        cancelled=query.cancelled,
     )
     found = await asyncio.to_thread(
         job_list.list_jobs, services, wanted, before=query.before or None, limit=query.limit + 1

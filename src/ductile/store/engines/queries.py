@@ -12,7 +12,7 @@ from dataclasses import fields
 from functools import cache
 from importlib.resources import files
 
-from ductile.model import Job
+from ductile.model import ENDED_ON_PURPOSE, RUN_SUPERSEDED, Job
 
 _OUR_TIME = "9999-99-99T99:99:99.999999Z".replace("9", "[0-9]")
 
@@ -43,12 +43,20 @@ SHARED: Mapping[str, str] = {
     AND (CAST(:plugin AS TEXT) IS NULL OR plugin = :plugin)
     AND (CAST(:pipeline AS TEXT) IS NULL OR pipeline = :pipeline)
     AND (CAST(:command AS TEXT) IS NULL OR command = :command)
-    AND (CAST(:submitted_by AS TEXT) IS NULL OR submitted_by = :submitted_by)""",
+    AND (CAST(:submitted_by AS TEXT) IS NULL OR submitted_by = :submitted_by)
+    AND (CAST(:cancelled AS INTEGER) IS NULL OR @cancelled@ = :cancelled)""",
     # The filters that a `kind` of jobs decides.
     "kind_filter": """
     (CAST(:plugin AS TEXT) IS NULL OR kind.plugin = :plugin)
     AND (CAST(:command AS TEXT) IS NULL OR kind.command = :command)
     AND (CAST(:submitted_by AS TEXT) IS NULL OR kind.submitted_by = :submitted_by)""",
+    # Of a dead job: 1 if an operator, or a newer job or run, has ended it.
+    "cancelled": (
+        "CASE WHEN status = 'dead' AND (last_error IN ("
+        + ", ".join(f"'{error}'" for error in sorted(ENDED_ON_PURPOSE))
+        + f") OR substr(last_error, 1, {len(RUN_SUPERSEDED)}) = '{RUN_SUPERSEDED}')"
+        + " THEN 1 ELSE 0 END"
+    ),
     # From `since` to before (`at`, `before`), which is the end of the period or a cursor.
     "job_page": """
     created_at >= :since AND (created_at, seq) < (:at, :before) AND @job_filter@

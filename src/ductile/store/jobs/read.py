@@ -111,6 +111,7 @@ class JobFilter:
     submitted_by: SubmittedBy | None = None
     since: datetime | None = None
     until: datetime | None = None
+    cancelled: bool | None = None
 
 
 def list_jobs(
@@ -142,6 +143,7 @@ def _values(wanted: JobFilter) -> dict[str, Any]:
         "pipeline": wanted.pipeline,
         "command": wanted.command,
         "submitted_by": wanted.submitted_by,
+        "cancelled": None if wanted.cancelled is None else int(wanted.cancelled),
         "since": "" if wanted.since is None else to_text(wanted.since),
     }
 

@@ -28,6 +28,7 @@ export interface AttentionItem {
 interface Sources {
   overview: Overview | null;
   pauses: Pauses | null;
+  /** Without those that were ended on purpose. */
   dead: JobPage | null;
   /** Jobs that failed without being retried. */
   failed: JobPage | null;
@@ -197,8 +198,6 @@ function nameOf({ plugin, command, pipeline, step_path }: JobPage['jobs'][number
 function endedJobs(page: JobPage | null, status: 'dead' | 'failed'): AttentionItem[] {
   const groups = new Map<string, JobPage['jobs']>();
   for (const job of page?.jobs ?? []) {
-    // Somebody wanted it to end.
-    if (job.cancelled) continue;
     const key = nameOf(job);
     groups.set(key, [...(groups.get(key) ?? []), job]);
   }

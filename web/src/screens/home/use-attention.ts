@@ -31,7 +31,11 @@ export function useAttention(
   const ofJobs = ofTopics('jobs', 'breakers');
   const addressOf = (scope: string, address: string) => (can(scope) ? address : null);
   const status = useResource<Status>(addressOf('system:ro', LAST_STATUS));
-  const dead = useResource<JobPage>(addressOf('jobs:ro', '/jobs?status=dead&limit=100'), ofJobs);
+  // Somebody wanted the cancelled ones to end.
+  const dead = useResource<JobPage>(
+    addressOf('jobs:ro', '/jobs?status=dead&cancelled=false&limit=100'),
+    ofJobs,
+  );
   const failed = useResource<JobPage>(
     addressOf('jobs:ro', '/jobs?status=failed&limit=100'),
     ofJobs,
