@@ -1,10 +1,30 @@
-// From "needs you" on the home page to the dead job, its why, a retry, and a replay that is edited.
+// From "needs you" on the home page to the dead job, its why, its bundle, a retry, and a replay that is
+// edited. The bundle of a job that has not run is refused with the reason.
 
 import assert from 'node:assert/strict';
+import { json } from 'node:stream/consumers';
 import { api, run, until } from './scenario.mjs';
 import { goTo } from './session.mjs';
 
-await run(async (page) => {
+async function downloadBundle(page, id) {
+  const started = page.waitForEvent('download');
+  await page.getByRole('button', { name: 'Download bundle' }).click();
+  const download = await started;
+  assert.equal(download.suggestedFilename(), `job-${id}.json`);
+  return json(await download.createReadStream());
+}
+
+async function refuseBundle(page) {
+  await api(page, '/plugins/quick/pause', {});
+  const { job_id: id } = await api(page, '/plugin/quick/poll', {});
+  await api(page, `/job/${id}/cancel`, {});
+  await goTo(page, `/jobs/${id}`);
+  await page.getByRole('heading', { name: 'quick.poll' }).waitFor();
+  await page.getByRole('button', { name: 'Download bundle' }).click();
+  await page.getByText(`job ${id} cannot be bundled: its last attempt ran no process`).waitFor();
+}
+
+async function retryJob(page) {
   const { job_id: id } = await api(page, '/plugin/broken/handle', { payload: { n: 1 } });
   await goTo(page, '/');
   await page.getByText('needs you').waitFor();
@@ -13,6 +33,9 @@ await run(async (page) => {
   assert.ok(page.url().includes(id));
   await page.getByRole('heading', { name: 'Why' }).waitFor();
   await page.locator('.why-error', { hasText: 'the disk is full' }).waitFor();
+
+  const bundle = await downloadBundle(page, id);
+  assert.deepEqual([bundle.job.id, bundle.outcome.error], [id, 'the disk is full']);
 
   await page.getByRole('button', { name: 'Retry', exact: true }).click();
   await page.getByText('The job is queued again.').waitFor();
@@ -32,4 +55,13 @@ await run(async (page) => {
   await page.getByRole('tab', { name: 'Data' }).click();
   await page.getByText('9223372036854775807').first().waitFor();
   assert.ok(!page.url().includes(id), 'the page shows the new job');
-});
+}
+
+await run(
+  async (page) => {
+    await retryJob(page);
+    await refuseBundle(page);
+  },
+  // The browser reports the refusal by itself.
+  { allowed: ['/bundle'] },
+);

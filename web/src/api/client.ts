@@ -49,6 +49,11 @@ export function get<T>(address: string, signal?: AbortSignal): Promise<T> {
   return send<T>('GET', address, undefined, signal);
 }
 
+/** Returns the text of a response as it was sent: for a file, whose numbers must not change. */
+export function getText(address: string): Promise<string> {
+  return request('GET', address);
+}
+
 export function post<T = Json>(address: string, body: Body = {}): Promise<T> {
   return send<T>('POST', address, encodeBody(body));
 }
@@ -72,6 +77,15 @@ async function send<T>(
   body?: string,
   signal?: AbortSignal,
 ): Promise<T> {
+  return (await readBody(await request(method, address, body, signal))) as T;
+}
+
+async function request(
+  method: string,
+  address: string,
+  body?: string,
+  signal?: AbortSignal,
+): Promise<string> {
   const headers: Record<string, string> = { Accept: 'application/json' };
   if (method !== 'GET') headers['X-Ductile-UI'] = '1';
   if (body !== undefined) headers['Content-Type'] = 'application/json';
@@ -87,10 +101,9 @@ async function send<T>(
     if (signal?.aborted) throw error;
     throw new NetworkError('The gateway does not respond.');
   }
-  const content = await readBody(text);
-  if (response.ok) return content as T;
+  if (response.ok) return text;
   if (response.status === 401 && address !== '/ui/session') onUnauthorized();
-  throw toError(response.status, content);
+  throw toError(response.status, await readBody(text));
 }
 
 async function readBody(text: string): Promise<Json> {

@@ -4,6 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { countOf, formatBytes, stripTerminalSequences } from '../format/text';
 import { LogLines } from './log-lines';
+import { saveFile } from './save-file';
 
 const LINE_HEIGHT = 18;
 const MARGIN_LINES = 20;
@@ -71,7 +72,7 @@ export function LogView({ text, name, isLive = false }: LogViewProps) {
           {countOf(total, 'line')} · {formatBytes(text.length)}
           {isLive && (follows.value ? ' · following' : ' · scroll to the end to follow')}
         </span>
-        <button type="button" class="quiet" onClick={() => download(text, name)}>
+        <button type="button" class="quiet" onClick={() => saveFile(text, name, 'text/plain')}>
           Download
         </button>
       </div>
@@ -111,13 +112,4 @@ function scrollToEnd(element: HTMLElement | null): void {
   requestAnimationFrame(() => {
     if (element) element.scrollTop = element.scrollHeight;
   });
-}
-
-function download(text: string, name: string): void {
-  const address = URL.createObjectURL(new Blob([text], { type: 'text/plain' }));
-  const link = document.createElement('a');
-  link.href = address;
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(address);
 }

@@ -3,6 +3,7 @@ import {
   ApiError,
   encodeBody,
   get,
+  getText,
   NetworkError,
   path,
   post,
@@ -64,6 +65,13 @@ describe('requests', () => {
     });
     respond(502, '<html>');
     await expect(get('/jobs')).rejects.toThrow(ApiError);
+  });
+
+  it('returns a file as it was sent, or why there is none', async () => {
+    respond(200, '{"id": 9007199254740993, "share": 1.0}');
+    await expect(getText('/job/1/bundle')).resolves.toBe('{"id": 9007199254740993, "share": 1.0}');
+    respond(409, '{"error": "the bundle would exceed 32 MiB", "code": "refused"}');
+    await expect(getText('/job/1/bundle')).rejects.toThrow('the bundle would exceed 32 MiB');
   });
 
   it('reports a gateway that does not respond', async () => {

@@ -1,8 +1,9 @@
 import { useState } from 'preact/hooks';
-import { path, post } from '../../api/client';
+import { getText, path, post } from '../../api/client';
 import { can } from '../../api/session';
 import type { Job } from '../../api/types';
 import { ask } from '../../components/dialog';
+import { saveFile } from '../../components/save-file';
 import { report } from '../../components/toast';
 import { navigate } from '../../router/router';
 import { ReplayDialog } from './replay-dialog';
@@ -62,11 +63,7 @@ export function JobActions({ job, onDone }: JobActionsProps) {
           Edit and replay …
         </button>
       )}
-      {can('system:ro') && can('jobs:ro') && !isOpen && !job.pruned && (
-        <a href={address('bundle')} download={`job-${job.job_id}.json`}>
-          Download bundle
-        </a>
-      )}
+      {can('system:ro') && can('jobs:ro') && !isOpen && !job.pruned && <BundleButton job={job} />}
       {can('jobs:rw') && isOpen && (
         <button type="button" class="danger" onClick={cancel}>
           Cancel
@@ -74,5 +71,24 @@ export function JobActions({ job, onDone }: JobActionsProps) {
       )}
       {isEditing && <ReplayDialog job={job} onClose={() => setEditing(false)} />}
     </>
+  );
+}
+
+/** Fetched by the page, and not a link, so that a refusal is shown with its reason. */
+function BundleButton({ job: { job_id } }: { job: Job }) {
+  const [isRunning, setRunning] = useState(false);
+  const download = async () => {
+    setRunning(true);
+    const text = await report(
+      getText(path('job', job_id, 'bundle')),
+      'The bundle is downloaded. Values of known secrets are removed.',
+    );
+    if (text !== null) saveFile(text, `job-${job_id}.json`, 'application/json');
+    setRunning(false);
+  };
+  return (
+    <button type="button" disabled={isRunning} onClick={download}>
+      Download bundle
+    </button>
   );
 }
