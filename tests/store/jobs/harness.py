@@ -233,5 +233,12 @@ class Pipelines:
 
 def job_filters(**given: object) -> dict[str, object]:
     """The values of the query `jobs`, which lists the newest jobs first."""
-    none = dict.fromkeys(("status", "plugin", "pipeline", "command", "submitted_by"))
-    return {**none, "since": "", "at": NEVER, "before": MAX_SEQ, "limit": 100, **given}
+    names = ("status", "plugin", "pipeline", "command", "submitted_by", "cancelled")
+    return {
+        **dict.fromkeys(names),
+        "since": "",
+        "at": NEVER,
+        "before": MAX_SEQ,
+        "limit": 100,
+        **given,
+    }
