@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -34,8 +35,10 @@ from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.nodes import NodeRecord
 from tests.conftest import CountingEntropy, FakeClock
 from tests.new_ledger import create_ledger
+from tests.store.conftest import execute
 from tests.store.flow.harness import key
 from tests.store.jobs.harness import TX_CONFIG, Pipelines
+from tests.waiting import WAIT_LIMIT, until
 
 PIPELINES: list[dict[str, object]] = [
     {
@@ -507,3 +510,43 @@ def test_three_nodes_share_the_limit(
         assert len(begun) <= 2
         end(first, begun[0], entropy.uuid())
     assert {t.scope(run) for run in runs} == {"failed"}
+
+
+BLOCKED = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def test_node_decides_after_the_commit_of_another_one(
+    open_ledger: Callable[[], Ledger], clock: FakeClock, entropy: CountingEntropy
+) -> None:
+    first = open_ledger()
+    t = RunLimits(first, clock, entropy)
+    is_shared = first.engine == "postgres"
+    second = open_ledger() if is_shared else first
+    has_decided, may_commit = threading.Event(), threading.Event()
+
+    def start(ledger: Ledger, *, wait: bool) -> None:
+        now, config, base = clock.now(), t.tx_config, entropy.uuid()
+        event = Event("go", {"account": "a"}, None, "api", now, entropy.uuid())
+        intent = config.router.start("p", event, submitted_by=SubmittedBy.API)
+        assert intent is not None
+
+        def work(tx: Tx) -> None:
+            close.write_intents(tx, (intent,), SpawnPoint(), config, Ids(base), now)
+            has_decided.set()
+            assert not wait or may_commit.wait(WAIT_LIMIT)
+
+        ledger.write(work)
+
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(start, first, wait=True)]
+        assert has_decided.wait(WAIT_LIMIT)
+        calls.append(pool.submit(start, second, wait=False))
+        if is_shared:
+            until(lambda: calls[1].done() or execute(first, BLOCKED))
+        may_commit.set()
+        for call in calls:
+            call.result()
+    assert len(t.open_runs()) == 1
