@@ -131,11 +131,13 @@ def test_condition_whose_rendered_value_has_another_type_matches_nothing() -> No
     assert is_matched(None, {}, {})
 
 
-ENDS = st.sampled_from([status for status in WaitStatus if status is not WaitStatus.CANCELLED])
+ENDS = [status for status in WaitStatus if status is not WaitStatus.CANCELLED]
 KINDS = st.sampled_from(list(WaitKind))
 
 
-@given(ENDS, KINDS, st.sampled_from(list(OnTimeout)), JSON, st.text(max_size=9) | st.none())
+@pytest.mark.parametrize("on_timeout", list(OnTimeout))
+@pytest.mark.parametrize("status", ENDS)
+@given(kind=KINDS, payload=JSON, comment=st.text(max_size=9) | st.none())
 def test_every_end_has_one_status_and_continues_only_on_success(
     status: WaitStatus, kind: WaitKind, on_timeout: OnTimeout, payload: Any, comment: str | None
 ) -> None:

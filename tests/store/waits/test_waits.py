@@ -23,7 +23,7 @@ from ductile.store.engines.sqlite import SqliteLedger
 from ductile.store.jobs import close, read, requeue, retries
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.outbox.due_times import DELAYED, move_due_times
-from ductile.store.waits import awaited_events, wait_rows
+from ductile.store.waits import awaited_events, parked_jobs, wait_rows
 from ductile.store.waits.wait_rows import WaitRow
 from tests.conftest import CountingEntropy, FakeClock
 from tests.store.jobs.harness import Pipelines, job_filters
@@ -374,3 +374,21 @@ def test_page_of_approvals_is_described_with_two_queries(make: Make, ledger: Led
     found = [row["instance_id"] for row in page["approvals"]]
     assert len(set(found)) == 2
     assert set(found) <= set(runs)
+
+
+def test_first_decision_counts_until_another_node_acts_on_it(make: Make) -> None:
+    harness = make({"id": "hold", "wait": APPROVAL}, {"id": "next", "uses": "a"})
+    harness.start("p", {})
+    harness.run()
+    row, now = only_wait(harness), harness.clock.now()
+
+    def hand_over(status: WaitStatus) -> bool:
+        ended = WaitEnd(status, now, "token:ann")
+        return harness.ledger.write(lambda tx: parked_jobs.hand_over(tx, row, ended))
+
+    # Both callers have read the wait before either of them decides.
+    assert hand_over(WaitStatus.APPROVED)
+    assert not hand_over(WaitStatus.REJECTED)
+    decided = stored(harness, row).decided
+    assert decided is not None
+    assert parked_jobs.decode_end(decided).status is WaitStatus.APPROVED
