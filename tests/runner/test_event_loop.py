@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -176,3 +178,17 @@ def test_the_error_of_a_task_is_raised_where_its_result_is_asked_for(loop: Event
         loop.wait(WAIT_LIMIT)
         loop.run_calls()
     assert isinstance(errors[0], ValueError)
+
+
+def test_wake_up_after_the_end_writes_to_no_other_file() -> None:
+    loop = EventLoop()
+    number = loop._wake_fd
+    loop.close()
+    reader, writer = os.pipe()
+    try:
+        os.dup2(writer, number)
+        loop.wake()
+        assert select.select([reader], [], [], 0)[0] == []
+    finally:
+        for fd in {reader, writer, number}:
+            os.close(fd)

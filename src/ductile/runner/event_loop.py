@@ -36,20 +36,30 @@ class EventLoop:
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake_fd, _IN)
+        self._wake_lock = threading.Lock()
+        """Held while the descriptor is used: after `close`, its number may be another file's."""
+        self._is_closed = False
         self._by_fd: dict[int, _Watched] = {}
         self._by_slot: dict[SlotClient, _Watched] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._thread = 0
 
     def close(self) -> None:
-        self._epoll.close()
-        os.close(self._wake_fd)
+        with self._wake_lock:
+            self._is_closed = True
+            self._epoll.close()
+            os.close(self._wake_fd)
 
     # For any thread
 
     def wake(self) -> None:
-        """Make `wait` return; where nothing waits, the next `wait`."""
-        os.eventfd_write(self._wake_fd, 1)
+        """Make `wait` return; where nothing waits, the next `wait`. Does nothing after `close`.
+
+        A thread whose call has been made may come here after the end of the thread that waits.
+        """
+        with self._wake_lock:
+            if not self._is_closed:
+                os.eventfd_write(self._wake_fd, 1)
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Have `run_calls` make this call."""
