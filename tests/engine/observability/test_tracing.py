@@ -246,6 +246,35 @@ def test_full_queue_drops_and_counts() -> None:
     assert exporter.dropped == 5
 
 
+@pytest.mark.parametrize(
+    ("answer", "sizes"),
+    [
+        (SendResult(200, body=b'{"partialSuccess": {"rejectedSpans": 1}}'), [tracing.BATCH] * 2),
+        (SendResult(503), [tracing.BATCH, 1]),
+    ],
+    ids=["rejects some", "refuses"],
+)
+def test_only_a_collector_that_is_down_is_tried_with_single_jobs(
+    answer: SendResult, sizes: list[int]
+) -> None:
+    settings = read_tracing({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})
+    assert settings is not None
+    found: list[int] = []
+
+    class OneSpanPerJob:
+        def read(self, build: Any) -> list[str]:
+            found[-1] += len(build.keywords["batch"])
+            return ["{}"] * len(build.keywords["batch"])
+
+    exporter = SpanExporter(settings, "node", OneSpanPerJob(), send=lambda _: answer)  # type: ignore[arg-type]
+    notice = StoredNotice(1, "jobs", "job.succeeded", "{}", "2026-02-08T10:00:00Z", "j")
+    exporter.observe([notice] * (tracing.BATCH * 2))
+    for _ in sizes:
+        found.append(0)
+        exporter._send_batch(1.0)
+    assert found == sizes
+
+
 def test_without_an_endpoint_nothing_is_traced(site: Site) -> None:
     site.plugin("echo", answer("os.environ.get('TRACEPARENT')"))
     with site.running() as running:

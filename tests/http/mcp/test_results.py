@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ductile.http.mcp.tools import jobs
 from ductile.operations.compare.rerun import read_bundle
 from tests.http.harness import ECHO, ApiHarness, running_api
 from tests.http.mcp.agent import MCP_CONFIG, Agent, ToolError, agent_of
@@ -173,6 +174,15 @@ def test_bundle_is_read_in_pages_and_repeated_elsewhere(agent: Agent, tmp_path: 
     with pytest.raises(ToolError) as refused:
         agent.call("job", job_id="unknown", part="bundle")
     assert refused.value.code == "not_found"
+
+
+def test_large_bundle_is_refused_with_the_command_that_writes_it(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = agent.call("run", plugin="loud", command="poll", wait_s=25)["job_id"]
+    monkeypatch.setattr(jobs, "LARGEST_BUNDLE", 1000)
+    with pytest.raises(ToolError, match=f"ductile job bundle {job_id} -o"):
+        agent.call("job", job_id=job_id, part="bundle")
 
 
 def test_past_runs_are_compared_with_the_files(agent: Agent) -> None:

@@ -38,7 +38,7 @@ def _find_fix(problem: Problem, context: DoctorContext) -> str | None:
 
 
 def _lock_command(problem: Problem) -> str:
-    """Accepts this file or plugin alone: others may contain changes that nobody has approved."""
+    """Accepts this file or plugin alone: others may have unapproved changes."""
     _, marked, command = problem.message.rpartition("run: ductile ")
     if marked and not problem.file:
         return command
