@@ -190,6 +190,9 @@ def test_expired_token_is_rotated_only_with_a_new_expiry(api: ApiHarness) -> Non
 def test_old_secret_works_until_the_overlap_ends(api: ApiHarness) -> None:
     old = create(api, "gradual", "jobs:ro")
     new = api.ask("POST", "/token/gradual/rotate", {"overlap": "1h"}).json["token"]
+    for body in ({"overlap": "1h"}, {"overlap": "1h", "dry_run": True}):
+        again = api.ask("POST", "/token/gradual/rotate", body)
+        assert (again.status, "would end it now" in again.json["error"]) == (409, True)
     assert [api.ask("GET", "/jobs", token=token).status for token in (old, new)] == [200, 200]
     newer = api.ask("POST", "/token/gradual/rotate").json["token"]
     statuses = [api.ask("GET", "/jobs", token=token).status for token in (old, new, newer)]

@@ -99,12 +99,19 @@ def test_old_secret_is_valid_until_the_end_of_the_overlap(ledger: Ledger, clock:
     assert {t.expires_at for t in ledger.read(lambda tx: tokens.list_valid(tx, clock.now()))} == {
         to_text(clock.now() + timedelta(seconds=30))
     }
-    rotate("h3", 10)
-    assert valid() == ["h3", "h2"]
-    clock.advance(10)
+    with pytest.raises(Refused, match="ductile token create a-2 --scopes"):
+        rotate("h3", 10)
+    assert valid() == ["h2", "h1"]
+    clock.advance(20)
+    rotate("h3", None)
     assert valid() == ["h3"]
-    rotate("h4", None)
+    rotate("h4", 5)
+    clock.advance(5)
     assert valid() == ["h4"]
+    rotate("h5", 60)
+    assert valid() == ["h5", "h4"]
+    rotate("h6", None)
+    assert valid() == ["h6"]
     ledger.write(lambda tx: tokens.revoke_token(tx, "a", clock.now()))
     assert valid() == []
 

@@ -89,7 +89,8 @@ def _parse_budget(text: str) -> dict[str, int]:
 def rotate(context: CommandContext, which: str, overlap: str | None, expires: str | None) -> None:
     """Replace a token's secret, and show the new one once.
 
-    The old secret is invalid at once; with --overlap, both are valid for that time.
+    The old secret is invalid at once; with --overlap, both are valid for that time. During an
+    overlap only a rotation without --overlap is possible: it ends all older secrets.
     """
     body = {"expires_in": expires, "overlap": overlap}
     created = context.post(path_to("token", which, "rotate"), body)

@@ -12,6 +12,7 @@ FIXES = {
     "unauthorized": "the token has expired or was revoked; an operator can create another",
     "budget_spent": "an operator can create another lease: ductile token create --for NAME",
     "count_changed": "repeat the dry run, look at what it would touch, and pass its count",
+    "content_changed": "start again: call the same without cursor",
     "preview_needed": "call the same with dry_run: true, then pass its count as expected",
     "plan_needed": "call the same with dry_run: true, then pass the id of its plan",
     "config_invalid": "correct the problems with config {action: set}; config {action: check}",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from ductile.errors import UsageError
+from ductile.errors import DuctileError, UsageError
 
 MAX_RESULT = 8000
 """Bytes of a whole result: the structured content, the same as text, and what is around them."""
@@ -174,12 +175,30 @@ def slice_rows(name: str, rows: Sequence[Json], cursor: str | None, **more: Any)
     return {name: shown, **rest, **more}
 
 
-def slice_text(name: str, text: str, cursor: str | None, **more: Any) -> Json:
-    """Return as much of an untrusted text as fits from the cursor, and the next cursor."""
-    start, size = read_position(cursor), CHUNK
+class ContentChanged(DuctileError):
+    """The text behind a cursor is no longer that of the page before."""
+
+    code = "content_changed"
+
+
+def slice_text(
+    name: str, text: str, cursor: str | None, *, version: str | None = None, **more: Any
+) -> Json:
+    """Return as much of an untrusted text as fits from the cursor, and the next cursor.
+
+    A cursor is bound to what it was made for, the text or its `version`: pages of two texts would
+    make one that never existed.
+    """
+    made_for = hashlib.blake2b((version or text).encode(errors="replace"), digest_size=6)
+    position, _, known = (cursor or "").partition("-")
+    if cursor is not None and known != made_for.hexdigest():
+        read_position(position)
+        raise ContentChanged(f"the {name} has changed since the page of this cursor was read")
+    start, size = read_position(position or None), CHUNK
     while True:
         end = start + size
-        rest = {"cursor": str(end), "total": len(text)} if end < len(text) else {}
+        following = f"{end}-{made_for.hexdigest()}"
+        rest = {"cursor": following, "total": len(text)} if end < len(text) else {}
         page = {**more, PREFIX + name: text[start:end], **rest}
         if fits(page) or size < 100:
             return page

@@ -79,7 +79,10 @@ async def rotate_token(request: Request, body: TokenRotationBody) -> Response:
     end = None if lifetime is None else now + lifetime
     overlap = _duration(body.overlap, "overlap")
     if body.dry_run:
-        found = await read_ledger(services, lambda tx: tokens.check_rotatable(tx, which, end, now))
+        found = await read_ledger(
+            services,
+            lambda tx: tokens.check_rotatable(tx, which, end, now, overlap=overlap is not None),
+        )
         return JsonResponse({**found, "dry_run": True})
     rotated = await write_ledger(
         services,

@@ -117,9 +117,12 @@ def revoke_token(tx: Tx, which: str, now: datetime) -> dict[str, Any]:
 
 
 def check_rotatable(
-    tx: Tx, which: str, expires_at: datetime | None, now: datetime
+    tx: Tx, which: str, expires_at: datetime | None, now: datetime, *, overlap: bool = False
 ) -> dict[str, Any]:
-    """The token, if it is valid with a new secret and this expiry; else `Refused`."""
+    """The token, if it is valid with a new secret and this expiry; else `Refused`.
+
+    With `overlap`, an earlier secret that is still valid is a refusal: it would end early.
+    """
     token = find_token(tx, which)
     if token["revoked_at"] is not None:
         raise Refused(f"token {token['name']!r} is revoked; create a new one")
@@ -131,6 +134,12 @@ def check_rotatable(
         raise Refused(
             f"token {token['name']!r} has expired; set a new expiry (expires_in): "
             f"ductile token rotate {quote(token['name'])} --expires 30d"
+        )
+    if overlap and (until := token["previous_until"]) and until > to_text(now):
+        raise Refused(
+            f"the secret that the last rotation of token {token['name']!r} replaced is valid until "
+            f"{until}, and another overlap would end it now; wait for that, or leave this token as "
+            f"it is and create another: {_another(token)}"
         )
     return token
 
@@ -149,7 +158,7 @@ def rotate_token(
     The old secret is valid until `old_until`, or void at once. A new expiry is for the new secret:
     the old one ends no later than it would have without a rotation.
     """
-    token = check_rotatable(tx, which, expires_at, now)
+    token = check_rotatable(tx, which, expires_at, now, overlap=old_until is not None)
     old_end = token["expires_at"]
     end = old_end if expires_at is None else to_text(expires_at)
     previous_until = None if old_until is None else to_text(old_until)
@@ -164,7 +173,9 @@ def rotate_token(
         now=to_text(now),
     )
     if not rotated:
-        raise Refused(f"token {token['name']!r} is revoked; create a new one")
+        raise Refused(
+            f"token {token['name']!r} was revoked or rotated meanwhile; run: ductile token list"
+        )
     return find_token(tx, token["id"])
 
 
@@ -184,8 +195,12 @@ def spend(tx: Tx, id: str, what: Spending, count: int, now: datetime) -> None:
 
 
 def _next_lease(token: dict[str, Any], what: Spending) -> str:
+    return f"{_another(token, '--for ')} --expires 2h --budget {what}=20"
+
+
+def _another(token: dict[str, Any], option: str = "") -> str:
     name, scopes = quote(f"{token['name']}-2"), quote(",".join(token["scopes"]))
-    return f"ductile token create --for {name} --expires 2h --scopes {scopes} --budget {what}=20"
+    return f"ductile token create {option}{name} --scopes {scopes}"
 
 
 def _parse_token(row: dict[str, Any]) -> dict[str, Any]:

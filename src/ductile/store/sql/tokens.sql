@@ -29,11 +29,13 @@ ORDER BY CASE WHEN id = :which THEN 0 ELSE 1 END LIMIT 1;
 UPDATE api_tokens SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL;
 
 -- name: rotate_token
--- The old secret stays valid until `previous_until`; NULL makes it void at once.
+-- The old secret stays valid until `previous_until`; NULL makes it void at once. Changes no row if
+-- that would end an earlier overlap.
 UPDATE api_tokens
 SET previous_hash = CASE WHEN CAST(:previous_until AS TEXT) IS NULL THEN NULL ELSE hash END,
     previous_until = :previous_until, hash = :hash, rotated_at = :now, expires_at = :expires_at
-WHERE id = :id AND revoked_at IS NULL;
+WHERE id = :id AND revoked_at IS NULL
+  AND (CAST(:previous_until AS TEXT) IS NULL OR previous_until IS NULL OR previous_until <= :now);
 
 -- name: spend_runs
 -- Changes no row if the token is not valid any more, or has less than that left.

@@ -93,7 +93,9 @@ async def job(call: ToolCall) -> Json:
                 f"the bundle has {len(text)} characters; an operator writes it to a file: "
                 f"ductile job bundle {job_id} -o job.json"
             )
-        return slice_text("bundle", text, call.get("cursor"), job_id=job_id)
+        # The time of this page, which has always the same length.
+        version = render({**document, "made_at": None})
+        return slice_text("bundle", text, call.get("cursor"), version=version, job_id=job_id)
     found = await call.read("/job/{job_id}", query={"wait": call.wait()}, job_id=job_id)
     why = await call.read("/job/{job_id}/why", job_id=job_id)
     more = ("submitter", "completed_at", "payload", "waits_for", "instance_id", "progress")
