@@ -6,22 +6,24 @@ import io
 import json
 import time
 from datetime import datetime
+from typing import Any
 
 import click
 import pytest
 
-from ductile.cli import options, output
+from ductile.cli import options, output, progress
 from ductile.cli.commands.system import gateway
 from tests.waiting import until
 
 
 def test_a_table_without_a_terminal_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table(("name", "state"), [("hello", "ready"), ("b", None)])
+    rows = [{"id": "hello", "state": "ready"}, {"id": "b", "state": None}]
+    output.print_table(rows, {"name": "id", "state": lambda row: row["state"]})
     assert capsys.readouterr().out == "NAME   STATE\nhello  ready\nb      -\n"
 
 
 def test_an_empty_table_prints_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table(("name",), [], empty="no plugins")
+    output.print_table([], {"name": "name"}, empty="no plugins")
     assert capsys.readouterr().out == "no plugins\n"
 
 
@@ -32,14 +34,20 @@ def test_rows_on_a_terminal_are_coloured_and_cut() -> None:
 
 IDS = [f"01a1e59a-8918-76af-939f-448d6e9c0f{n:02x}" for n in range(2)]
 HEADINGS = ("job", "plugin", "command", "status", "attempt", "created", "note")
-ROWS = [(id, "weather", "handle", "failed", "4/4", "2026-11-16 18:24:32", "it broke") for id in IDS]
+VALUES = ("weather", "handle", "failed", "4/4", "2026-11-16 18:24:32", "it broke")
+ROWS = [dict(zip(HEADINGS, (id, *VALUES), strict=True)) for id in IDS]
+
+
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """Print a table with the keys of the rows as headings."""
+    output.print_table(rows, {key: key for key in rows[0]})
 
 
 def print_on_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> tuple[list[str], str]:
     monkeypatch.setattr(output, "_terminal_width", lambda: columns)
-    output.print_table(HEADINGS, ROWS)
+    print_rows(ROWS)
     done = capsys.readouterr()
     return [click.unstyle(line) for line in done.out.splitlines()], done.err
 
@@ -88,7 +96,12 @@ def test_note_without_room_is_below_its_row_with_its_start_and_end(
     """The last line of stderr, at the end of an error, is usually its reason."""
     monkeypatch.setattr(output, "_terminal_width", lambda: 60)
     error = f"exit code 3; stdout is empty; {'x' * 20} {'y ' * 80}; stderr: no such host"
-    output.print_table(("job", "plugin", "note"), [("a", "b", error), ("c", "d", None)])
+    print_rows(
+        [
+            {"job": "a", "plugin": "b", "note": error},
+            {"job": "c", "plugin": "d", "note": None},
+        ]
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["JOB", "PLUGIN"]
     assert lines[2].startswith("  exit code 3;")
@@ -102,16 +115,16 @@ def test_a_narrow_terminal_shows_no_columns_without_values_and_short_times(
 ) -> None:
     monkeypatch.setattr(output, "_terminal_width", lambda: 40)
     now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}"
-    rows = [(IDS[0], now, None, "it broke"), (IDS[1], now, None, None)]
-    output.print_table(("job", "created", "pipeline", "note"), rows)
+    rows: list[dict[str, Any]] = [
+        {"job": id, "created": now, "pipeline": None, "note": note}
+        for id, note in zip(IDS, ("it broke", None), strict=True)
+    ]
+    print_rows(rows)
     first = capsys.readouterr().out.splitlines()[1]
     assert first.split() == ["…448d6e9c0f00", now[11:], "it", "broke"]
-    output.print_table(("job", "created", "note"), [*rows_of("2026-11-16 18:24:32"), rows[0][:3]])
+    older = {"created": "2026-11-16 18:24:32", "note": "it broke"}
+    print_rows([*({"job": id, "pipeline": None, **older} for id in IDS), rows[0]])
     assert "…448d6e9c0f00  11-16 18:24" in capsys.readouterr().out
-
-
-def rows_of(created: str) -> list[tuple[str, str, str]]:
-    return [(id, created, "it broke") for id in IDS]
 
 
 def test_times_within_a_text_are_local() -> None:
@@ -141,14 +154,14 @@ def test_wide_and_bidirectional_controls_are_escaped(
 ) -> None:
     output.print_line(text)
     output.print_section("stderr", text)
-    output.print_table(("x",), [(text,)])
+    print_rows([{"x": text}])
     shown = capsys.readouterr().out
     assert all(character.isprintable() for character in shown if character != "\n")
 
 
 def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_section("stderr", "one\x1b[2J\ntwo\a")
-    output.print_table(("x",), [("a\x1b]0;title\a\nb",)])
+    print_rows([{"x": "a\x1b]0;title\a\nb"}])
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "\a" not in shown
@@ -176,7 +189,7 @@ def test_json_is_valid_in_any_encoding(encoding: str, monkeypatch: pytest.Monkey
 class TestProgress:
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(output, "PROGRESS_INTERVAL", 0.01)
+        monkeypatch.setattr(progress, "SILENCE", 0.01)
 
     def test_progress_is_shown_on_a_terminal(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -186,16 +199,16 @@ class TestProgress:
 
         def is_shown() -> bool:
             messages.append(capsys.readouterr().err)
-            return "echo runs … 0 s" in "".join(messages)
+            return "echo runs, 0 s" in "".join(messages)
 
-        with output.show_progress("echo runs"):
+        with progress.show_waiting("echo runs"):
             until(is_shown)
         assert capsys.readouterr().err.endswith("\r\x1b[K")
 
     def test_progress_is_not_shown_without_a_terminal(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with output.show_progress("echo runs"):
+        with progress.show_waiting("echo runs"):
             time.sleep(0.05)
         assert capsys.readouterr().err == ""
 

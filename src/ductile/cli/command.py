@@ -19,10 +19,10 @@ from ductile.cli import output
 from ductile.cli.aliases import HELP_OPTIONS, AliasedCommand
 from ductile.cli.errors import add_repair
 from ductile.core.values.suggest import did_you_mean
-from ductile.errors import ConfigError, DuctileError, NotFound
+from ductile.errors import ConfigError, DuctileError, NotFound, NotRunning
 
 if TYPE_CHECKING:
-    from ductile.cli.client import GatewayApi, Json
+    from ductile.cli.client import GatewayApi, GatewayClient, Json
     from ductile.cli.target import CommandTarget
     from ductile.config import Loaded
     from ductile.engine.config.compiled import CompiledConfig
@@ -138,6 +138,18 @@ class CommandContext:
             # Files that do not load are not in force either; `config check` reports them.
             return False
 
+    def require_gateway(self, otherwise: str) -> GatewayClient:
+        """A client of the running gateway; `NotRunning` with this message if there is none.
+
+        `{state_dir}` in the message stands for the place where none is running.
+        """
+        client = self.target.client()
+        if client is None:
+            if "{state_dir}" in otherwise:
+                otherwise = otherwise.replace("{state_dir}", str(self.target.state_dir))
+            raise NotRunning(otherwise)
+        return client
+
     def note(self, text: str) -> None:
         """Print details to stderr, with `-v` only."""
         if self.verbose:
@@ -152,6 +164,11 @@ class CommandContext:
         else:
             with self.target.open_runner(verbose=self.verbose) as api:
                 yield api
+
+    def get(self, path: str, **query: object) -> Json:
+        """Make one GET request; without a running gateway, the ledger's file is read."""
+        with self.target.open_reader() as api:
+            return api.get(path, **query)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
         """Make one POST request; with `--dry-run`, the gateway reports what it would change."""

@@ -25,20 +25,19 @@ def is_refusal(reason: str | None) -> bool:
 
 def print_jobs(rows: list[Row], *, empty: str) -> None:
     output.print_table(
-        ("job", "plugin", "command", "status", "attempt", "created", "pipeline", "note"),
-        (
-            (
-                row["job_id"],
-                row["plugin"],
-                row["command"],
-                row["status"],
-                f"{row['attempt']}/{row['max_attempts']}",
-                output.format_time(row["created_at"]),
-                f"{row['pipeline']}/{row['step_path']}" if row["pipeline"] else None,
-                job_note(row),
-            )
-            for row in rows
-        ),
+        rows,
+        {
+            "job": "job_id",
+            "plugin": "plugin",
+            "command": "command",
+            "status": "status",
+            "attempt": lambda row: f"{row['attempt']}/{row['max_attempts']}",
+            "created": output.time_of("created_at"),
+            "pipeline": lambda row: (
+                f"{row['pipeline']}/{row['step_path']}" if row["pipeline"] else None
+            ),
+            "note": job_note,
+        },
         empty=empty,
     )
 

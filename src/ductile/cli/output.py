@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -32,7 +32,6 @@ MIN_COLUMN = 8
 NOTES = frozenset({"note", "reason", "why"})
 """Last columns that are printed below their row where they do not fit: their end is the cause."""
 NOTE_LINES = 2
-PROGRESS_INTERVAL = 1.0
 
 
 def print_json(value: Any) -> None:
@@ -89,17 +88,23 @@ def format_status(word: str) -> str:
 _Cells = list[list[str]]
 
 
+Column = str | Callable[[Any], object]
+"""The key of a value in a row, or a function of the row."""
+
+
 def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "no rows"
+    rows: Iterable[Any], columns: Mapping[str, Column], *, empty: str = "no rows"
 ) -> None:
-    """Print columns as wide as their content.
+    """Print the columns, given by their headings, as wide as their content.
 
     On a terminal that is too narrow, columns without a value are left out, job ids are shortened to
     their ends, which differ also between jobs of the same run, and times lose what all share or few
     need. Then notes are printed below their rows, lines are cut, and the columns that are not shown
     are named.
     """
-    cells = [[_cell(value) for value in row] for row in rows]
+    headings: Sequence[str] = list(columns)
+    readers = [itemgetter(key) if isinstance(key, str) else key for key in columns.values()]
+    cells = [[_cell(read(row)) for read in readers] for row in rows]
     if not cells:
         click.echo(empty)
         return
@@ -219,33 +224,6 @@ def print_section(title: str, text: str) -> None:
         click.echo(f"  {part}".rstrip())
 
 
-@contextmanager
-def show_progress(text: str) -> Iterator[None]:
-    """Show the text and the elapsed time on a terminal, once the block takes over a second."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from threading import Event, Thread
-    from time import monotonic
-
-    ended, started = Event(), monotonic()
-
-    def print_elapsed() -> None:
-        while not ended.wait(PROGRESS_INTERVAL):
-            elapsed = f"{monotonic() - started:.0f} s"
-            click.echo(f"\r{escape(text)} … {elapsed}", nl=False, err=True)
-
-    printer = Thread(target=print_elapsed, daemon=True)
-    printer.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        printer.join()
-        if monotonic() - started >= PROGRESS_INTERVAL:
-            click.echo("\r\x1b[K", nl=False, err=True)
-
-
 def print_diff(text: str) -> None:
     """Print a unified diff."""
     colours = {"+": "green", "-": "red", "@": "cyan"}
@@ -269,6 +247,11 @@ def format_time(text: str | None) -> str:
         return "-"
     moment = moment_of(text)
     return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def time_of(key: str) -> Column:
+    """A column of times of the ledger, as local times."""
+    return lambda row: format_time(row[key])
 
 
 def format_times(text: str) -> str:

@@ -23,26 +23,22 @@ _limit = limit_option(1000)
 @_limit
 def listing(context: CommandContext, live: bool, after: str | None, limit: int) -> None:
     """List known agents and whether they are alive."""
-    with context.target.open_reader() as api:
-        page = api.get(
-            "/gateway/heartbeats", live="true" if live else None, after=after, limit=limit
-        )
+    page = context.get(
+        "/gateway/heartbeats", live="true" if live else None, after=after, limit=limit
+    )
     context.show(page, _show_list)
 
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("agent", "cluster", "state", "last seen", "capabilities"),
-        (
-            (
-                row["agent_id"],
-                row["cluster_id"],
-                row["state"],
-                output.format_time(row["received_at"] or row["last_seen_at"]),
-                _capabilities(row),
-            )
-            for row in page["agents"]
-        ),
+        page["agents"],
+        {
+            "agent": "agent_id",
+            "cluster": "cluster_id",
+            "state": "state",
+            "last seen": lambda row: output.format_time(row["received_at"] or row["last_seen_at"]),
+            "capabilities": _capabilities,
+        },
         empty="no agents; an agent is listed after its first POST to /gateway/heartbeat",
     )
     _show_cursor(page)
@@ -77,15 +73,13 @@ def _show_one(row: Json) -> None:
     name = click.style(output.escape(row["agent_id"]), bold=True)
     click.echo(f"{name} {output.format_status(row['state'])}")
     output.print_table(
-        ("cluster", "reported", "received", "capabilities"),
-        [
-            (
-                row["cluster_id"],
-                output.format_time(row["last_seen_at"]),
-                output.format_time(row["received_at"]),
-                _capabilities(row),
-            )
-        ],
+        [row],
+        {
+            "cluster": "cluster_id",
+            "reported": output.time_of("last_seen_at"),
+            "received": output.time_of("received_at"),
+            "capabilities": _capabilities,
+        },
     )
     if row["reminders"]:
         _show_reminders({"reminders": row["reminders"], "cursor": None})
@@ -149,24 +143,21 @@ def _show_created(reminder: Json) -> None:
 @_limit
 def reminders(context: CommandContext, agent_id: str | None, after: int | None, limit: int) -> None:
     """List pending reminders."""
-    with context.target.open_reader() as api:
-        page = api.get("/gateway/cron", agent_id=agent_id, after=after, limit=limit)
-    context.show(page, _show_reminders)
+    context.show(
+        context.get("/gateway/cron", agent_id=agent_id, after=after, limit=limit), _show_reminders
+    )
 
 
 def _show_reminders(page: Json) -> None:
     output.print_table(
-        ("reminder", "agent", "fires", "rule", "payload"),
-        (
-            (
-                row["id"],
-                row["agent_id"],
-                output.format_time(row["next_fire_at"]),
-                "once" if row["is_one_time"] else row["schedule"],
-                _compact(row["payload"]),
-            )
-            for row in page["reminders"]
-        ),
+        page["reminders"],
+        {
+            "reminder": "id",
+            "agent": "agent_id",
+            "fires": output.time_of("next_fire_at"),
+            "rule": lambda row: "once" if row["is_one_time"] else row["schedule"],
+            "payload": lambda row: _compact(row["payload"]),
+        },
         empty="no reminders; create one: ductile agent remind ID --in 5m",
     )
     _show_cursor(page)

@@ -13,7 +13,6 @@ from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import WholeNumber
 from ductile.cli.stream import follow_stream
 from ductile.core.values.terminal import escape_json
-from ductile.errors import NotRunning
 
 events = Noun("events", "Follow the gateway's events.", default="follow")
 
@@ -31,9 +30,9 @@ def follow(
 
     After a lost connection the stream is resumed where it stopped.
     """
-    client = context.target.client()
-    if client is None:
-        raise NotRunning("no gateway is running, so there are no events; start one: ductile start")
+    client = context.require_gateway(
+        "no gateway is running, so there are no events; start one: ductile start"
+    )
     target = with_query("/events", {"topic": ",".join(topics) or None, "after": after})
     for seen, (_, event) in enumerate(follow_stream(client, target), 1):
         if context.as_json:

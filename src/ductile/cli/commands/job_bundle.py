@@ -17,6 +17,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, read, write
 from ductile.cli.options import PLUGIN, read_json, resolve_job_id
+from ductile.cli.progress import show_waiting
 from ductile.errors import ConfigError, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def rerun(
         raise UsageError("--config-json must be a JSON object")
     compiled, name = _prepare(context, target, loaded, config)
     wanted = operation.Rerun(name, IgnoredPaths(ignore), allow_network, allow_files)
-    with sigterm_as_interrupt(), output.show_progress(f"running {name} {loaded.command}"):
+    with sigterm_as_interrupt(), show_waiting(f"running {name} {loaded.command}"):
         done = operation.rerun(compiled, loaded, wanted, SystemClock().now(), SystemEntropy())
     context.show(done, _show_rerun)
     return 0 if done["verdict"] in ("identical", "ignored") else 1

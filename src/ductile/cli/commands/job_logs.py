@@ -87,9 +87,9 @@ def logs(
 def _follow_job(context: CommandContext, typed_id: str | None) -> None:
     if typed_id is None:
         raise UsageError("--follow requires a job id; for all jobs, run: ductile logs -f")
-    client = context.target.client()
-    if client is None:
-        raise NotRunning("no gateway is running, so there is nothing to follow: ductile start")
+    client = context.require_gateway(
+        "no gateway is running, so there is nothing to follow: ductile start"
+    )
     with _plugin_hint(client, typed_id):
         job_id = resolve_job_id(client, typed_id)
     for name, data in follow_stream(client, path_to("job", job_id, "log", "stream")):

@@ -11,7 +11,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayClient
 from ductile.cli.command import CommandContext, write
 from ductile.config.validate import INSTALL_MCP
-from ductile.errors import NotRunning, Refused
+from ductile.errors import Refused
 
 if TYPE_CHECKING:
     from ductile.http.mcp.route_caller import RouteRequest
@@ -25,9 +25,7 @@ def mcp(context: CommandContext) -> None:
     """Serve the Model Context Protocol to an agent over stdio."""
     if find_spec("mcp") is None:
         raise Refused(f"ductile mcp needs the extra mcp; install it: {INSTALL_MCP}")
-    client = context.target.client()
-    if client is None:
-        raise NotRunning("no gateway is running; start one: ductile system start")
+    client = context.require_gateway("no gateway is running; start one: ductile system start")
     if context.dry_run:
         document = {"dry_run": True, "gateway": str(client.path)}
         context.show(document, lambda _: output.print_line(f"would use {client.path}"))

@@ -7,13 +7,19 @@ from typing import Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import path_to
+from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.dead_letters import discard_all, until_option
-from ductile.cli.options import DELIVERY_STATUS, limit_option, read_json
+from ductile.cli.options import DELIVERY_STATUS, limit_option, parse_since, read_json
 from ductile.errors import UsageError
 
 relay = Noun("relay", "Send events to other gateways; list and retry them.")
+
+UNTIL = click.option(
+    "--until",
+    type=parse_since,
+    metavar="TIME",
+    help="Only those attempted before then (7d, or ISO 8601).",
+)
 
 
 @relay.write("send")
@@ -64,9 +70,7 @@ def _show_sent(done: dict[str, Any]) -> None:
 @limit_option()
 def listing(context: CommandContext, status: str | None, instance: str | None, limit: int) -> None:
     """List events sent to other gateways, newest first."""
-    with context.target.open_reader() as api:
-        page = api.get("/relays", status=status, instance=instance, limit=limit)
-    context.show(page, _show)
+    context.show(context.get("/relays", status=status, instance=instance, limit=limit), _show)
 
 
 @relay.write("retry")
@@ -85,7 +89,7 @@ def retry(context: CommandContext, relay_id: str | None, all_dead: bool) -> None
 @relay.write("discard")
 @click.argument("relay_id", metavar="ID", required=False)
 @click.option("--all-dead", is_flag=True, help="Discard every dead relay.")
-@until_option
+@UNTIL
 def discard(
     context: CommandContext, relay_id: str | None, all_dead: bool, until: str | None
 ) -> None:
@@ -102,6 +106,18 @@ def discard(
         context.show(discard_all(context, "/relays/discard", until, "relays"), _show_discarded)
 
 
+def discard_all(context: CommandContext, path: str, until: str | None, key: str) -> Json:
+    """Discard all dead rows, in as many requests as are needed; a dry run makes one."""
+    body = {} if until is None else {"until": until}
+    with context.open_api() as api:
+        done = context.post_to(api, path, body)
+        while done["more"] and not context.dry_run:
+            rest = context.post_to(api, path, body)
+            found = [*done[key], *rest[key]]
+            done = {**rest, key: found, "count": len(found)}
+    return done
+
+
 def _show_discarded(done: dict[str, Any]) -> None:
     verb = "would discard" if done.get("dry_run") else "discarded"
     output.print_line(f"{verb} {output.format_count(done['count'], 'relay')}")
@@ -109,19 +125,16 @@ def _show_discarded(done: dict[str, Any]) -> None:
 
 def _show(page: dict[str, Any]) -> None:
     output.print_table(
-        ("id", "to", "event", "status", "failures", "next attempt", "error"),
-        (
-            (
-                row["id"],
-                row["instance"],
-                row["event_type"],
-                row["status"],
-                row["attempt_count"],
-                output.format_time(row["next_retry_at"]),
-                row["error_detail"],
-            )
-            for row in page["relays"]
-        ),
+        page["relays"],
+        {
+            "id": "id",
+            "to": "instance",
+            "event": "event_type",
+            "status": "status",
+            "failures": "attempt_count",
+            "next attempt": output.time_of("next_retry_at"),
+            "error": "error_detail",
+        },
         empty="no relays",
     )
 

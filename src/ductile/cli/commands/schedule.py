@@ -35,28 +35,34 @@ def listing(context: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("schedule", "rule", "state", "next run", "last fire", "last success", "note"),
-        [*map(_schedule_row, page["schedules"]), *map(_reminder_row, page["reminders"])],
+        [*page["schedules"], *map(_as_schedule, page["reminders"])],
+        {
+            "schedule": _name,
+            "rule": "rule",
+            "state": "state",
+            "next run": output.time_of("next_run"),
+            "last fire": output.time_of("last_fire"),
+            "last success": output.time_of("last_success"),
+            "note": "reason",
+        },
         empty="no schedules; define one under `schedules:` of a plugin or pipeline in the config",
     )
 
 
-def _schedule_row(row: Json) -> tuple[Any, ...]:
-    return (
-        f"{row['plugin']}/{row['schedule']}",
-        row["rule"],
-        row["state"],
-        output.format_time(row["next_run"]),
-        output.format_time(row["last_fire"]),
-        output.format_time(row["last_success"]),
-        row["reason"],
-    )
+def _name(row: Json) -> str:
+    return f"agent:{row['agent']}" if "agent" in row else f"{row['plugin']}/{row['schedule']}"
 
 
-def _reminder_row(row: Json) -> tuple[Any, ...]:
-    rule = "once" if row["is_one_time"] else f"cron {row['schedule']} (UTC)"
-    fires, note = output.format_time(row["next_fire_at"]), f"reminder {row['id']}"
-    return f"agent:{row['agent_id']}", rule, "active", fires, None, None, note
+def _as_schedule(reminder: Json) -> Json:
+    return {
+        "agent": reminder["agent_id"],
+        "rule": "once" if reminder["is_one_time"] else f"cron {reminder['schedule']} (UTC)",
+        "state": "active",
+        "next_run": reminder["next_fire_at"],
+        "last_fire": None,
+        "last_success": None,
+        "reason": f"reminder {reminder['id']}",
+    }
 
 
 @schedule.read("next")
@@ -85,22 +91,19 @@ def next_fires(context: CommandContext, name: str, count: int) -> None:
 def _block_reasons(api: GatewayApi, name: str) -> list[str]:
     """Return why schedules have no fire time."""
     rows = _find(api, name)
-    return [f"{row['plugin']}/{row['schedule']}: {row['reason'] or row['state']}" for row in rows]
+    return [f"{_name(row)}: {row['reason'] or row['state']}" for row in rows]
 
 
 def _show_fires(page: Json) -> None:
     output.print_table(
-        ("local time", "zone", "utc", "schedule", "depends on"),
-        (
-            (
-                fire["local"].replace("T", " "),
-                fire["zone"],
-                fire["fires_at"],
-                fire["schedule"],
-                fire["depends_on"],
-            )
-            for fire in page["fires"]
-        ),
+        page["fires"],
+        {
+            "local time": lambda fire: fire["local"].replace("T", " "),
+            "zone": "zone",
+            "utc": "fires_at",
+            "schedule": "schedule",
+            "depends on": "depends_on",
+        },
         empty="\n".join(["no fire times", *page["held"]]),
     )
 
@@ -126,16 +129,15 @@ def explain(context: CommandContext, name: str, since: str) -> None:
 
 def _show_occurrences(page: Json) -> None:
     output.print_table(
-        ("occurrence", "schedule", "fired", "job or reason"),
-        (
-            (
-                slot["local"].replace("T", " "),
-                slot["schedule"],
-                _fired(slot),
-                f"{slot['job_id']} {slot['status'] or ''}" if slot["fired"] else slot["why"],
-            )
-            for slot in page["slots"]
-        ),
+        page["slots"],
+        {
+            "occurrence": lambda slot: slot["local"].replace("T", " "),
+            "schedule": "schedule",
+            "fired": _fired,
+            "job or reason": lambda slot: (
+                f"{slot['job_id']} {slot['status'] or ''}" if slot["fired"] else slot["why"]
+            ),
+        },
         empty="\n".join(["no occurrences in this period", *page["held"]]),
     )
 
@@ -196,11 +198,10 @@ def _find_one(api: GatewayApi, name: str, context: CommandContext) -> Json:
     found = _find(api, name)
     if not found:
         context.warn_of_difference(api)
-        rows = api.get("/scheduler/jobs")["schedules"]
-        names = [f"{row['plugin']}/{row['schedule']}" for row in rows]
+        names = [_name(row) for row in api.get("/scheduler/jobs")["schedules"]]
         raise NotFound(f"there is no schedule {name!r}{did_you_mean(name, names)}")
     if len(found) > 1:
-        ids = ", ".join(f"{row['plugin']}/{row['schedule']}" for row in found)
+        ids = ", ".join(map(_name, found))
         raise UsageError(f"{name} has several schedules; choose one: {ids}")
     row: Json = found[0]
     return row

@@ -71,8 +71,13 @@ def listing(context: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("skill", "kind", "type", "description"),
-        ((row["name"], row["kind"], row["type"], row["description"]) for row in page["skills"]),
+        page["skills"],
+        {
+            "skill": "name",
+            "kind": "kind",
+            "type": "type",
+            "description": "description",
+        },
         empty="no skills: there are no plugins and no pipelines",
     )
 

@@ -110,9 +110,7 @@ def listing(context: CommandContext) -> None:
 
     Tokens in the configuration are not listed.
     """
-    with context.target.open_reader() as api:
-        page = api.get("/tokens")
-    context.show(page, _show_list)
+    context.show(context.get("/tokens"), _show_list)
 
 
 def _show_secret(created: dict[str, Any]) -> None:
@@ -135,19 +133,16 @@ def _show_revoked(done: dict[str, Any]) -> None:
 
 def _show_list(page: dict[str, Any]) -> None:
     output.print_table(
-        ("id", "name", "scopes", "created", "expires", "budget left", "revoked"),
-        (
-            (
-                row["id"],
-                row["name"],
-                " ".join(row["scopes"]),
-                output.format_time(row["created_at"]),
-                _format_end(row),
-                _format_budget(row["budget"]),
-                output.format_time(row["revoked_at"]),
-            )
-            for row in page["tokens"]
-        ),
+        page["tokens"],
+        {
+            "id": "id",
+            "name": "name",
+            "scopes": lambda row: " ".join(row["scopes"]),
+            "created": output.time_of("created_at"),
+            "expires": _format_end,
+            "budget left": lambda row: _format_budget(row["budget"]),
+            "revoked": output.time_of("revoked_at"),
+        },
         empty="no tokens; create one: ductile token create NAME --scope jobs:ro",
     )
 

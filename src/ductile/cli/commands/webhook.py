@@ -12,7 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.dead_letters import discard_all, until_option
+from ductile.cli.commands.relay import UNTIL, discard_all
 from ductile.cli.options import (
     DELIVERY_STATUS,
     WholeNumber,
@@ -110,25 +110,20 @@ def _show_added(webhook: Json) -> None:
 @config.read("list")
 def listing(context: CommandContext) -> None:
     """List webhooks, without their secrets."""
-    with context.target.open_reader() as api:
-        page = api.get("/gateway/webhook-configs")
-    context.show(page, _show_list)
+    context.show(context.get("/gateway/webhook-configs"), _show_list)
 
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("id", "source", "event", "session", "intent", "target"),
-        (
-            (
-                row["id"],
-                row["source_identifier"],
-                row["event_type"],
-                row["target_session"],
-                row["agent_intent"],
-                _targets(row),
-            )
-            for row in page["webhooks"]
-        ),
+        page["webhooks"],
+        {
+            "id": "id",
+            "source": "source_identifier",
+            "event": "event_type",
+            "session": "target_session",
+            "intent": "agent_intent",
+            "target": _targets,
+        },
         empty="no webhooks; add one: ductile webhook config add SOURCE EVENT --session ID",
     )
 
@@ -219,27 +214,24 @@ def deliveries(
 ) -> None:
     """List deliveries, newest first."""
     filters = {"status": status, "webhook_id": webhook_id, "since": since}
-    with context.target.open_reader() as api:
-        page = api.get("/gateway/deliveries", before=before, limit=limit, **filters)
-    context.show(page, _show_deliveries)
+    context.show(
+        context.get("/gateway/deliveries", before=before, limit=limit, **filters), _show_deliveries
+    )
 
 
 def _show_deliveries(page: Json) -> None:
     output.print_table(
-        ("id", "webhook", "status", "failures", "last attempt", "next attempt", "target", "error"),
-        (
-            (
-                row["delivery_id"],
-                row["webhook_id"],
-                row["status"],
-                row["attempt_count"],
-                output.format_time(row["last_attempted_at"]),
-                output.format_time(row["next_retry_at"]),
-                row["target_url"],
-                row["error_detail"],
-            )
-            for row in page["deliveries"]
-        ),
+        page["deliveries"],
+        {
+            "id": "delivery_id",
+            "webhook": "webhook_id",
+            "status": "status",
+            "failures": "attempt_count",
+            "last attempt": output.time_of("last_attempted_at"),
+            "next attempt": output.time_of("next_retry_at"),
+            "target": "target_url",
+            "error": "error_detail",
+        },
         empty="no deliveries",
     )
     if page["cursor"] is not None:
@@ -250,9 +242,7 @@ def _show_deliveries(page: Json) -> None:
 @click.argument("id", type=WholeNumber(1))
 def show(context: CommandContext, id: int) -> None:
     """Show one delivery with its payload."""
-    with context.target.open_reader() as api:
-        row = api.get(path_to("gateway", "deliveries", str(id)))
-    context.show(row, _show_one)
+    context.show(context.get(path_to("gateway", "deliveries", str(id))), _show_one)
 
 
 def _show_one(row: Json) -> None:
@@ -309,7 +299,7 @@ def _show_all_retried(done: Json) -> None:
 @webhook.write("discard")
 @click.argument("id", type=WholeNumber(1), required=False)
 @click.option("--all-dead", is_flag=True, help="Discard every dead delivery.")
-@until_option
+@UNTIL
 def discard(context: CommandContext, id: int | None, all_dead: bool, until: str | None) -> None:
     """Delete a dead delivery.
 

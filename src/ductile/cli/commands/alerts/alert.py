@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ductile.cli import output
@@ -24,19 +22,16 @@ def listing(context: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("rule", "state", "since", "on", "to", "silenced until", "last error"),
-        [
-            (
-                row["rule"],
-                _state(row),
-                output.format_time(row["since"]),
-                ", ".join(row["on"]),
-                row["to"],
-                output.format_time(row["silenced_until"]),
-                row["last_error"],
-            )
-            for row in page["alerts"]
-        ],
+        page["alerts"],
+        {
+            "rule": "rule",
+            "state": _state,
+            "since": output.time_of("since"),
+            "on": lambda row: ", ".join(row["on"]),
+            "to": "to",
+            "silenced until": output.time_of("silenced_until"),
+            "last error": "last_error",
+        },
         empty="no alert rules; define one under `alerts:` in the config",
     )
     for row in page["undelivered"]:
@@ -55,9 +50,7 @@ def _state(row: Json) -> str:
 @click.argument("name")
 def show(context: CommandContext, name: str) -> None:
     """Show an alert rule, what fails, and its last messages."""
-    with context.target.open_reader() as api:
-        page = api.get(path_to("alerts", name))
-    context.show(page, _show_rule)
+    context.show(context.get(path_to("alerts", name)), _show_rule)
 
 
 def _show_rule(rule: Json) -> None:
@@ -70,37 +63,29 @@ def _show_rule(rule: Json) -> None:
         output.print_line(f"silenced until {until} by {rule['silenced_by']}")
     output.print_line("")
     output.print_table(
-        ("group", "state", "since", "count", "first error", "last message"),
-        [_group_row(row) for row in rule["groups"]],
+        rule["groups"],
+        {
+            "group": "group",
+            "state": lambda row: "flapping" if row["flapping"] else row["state"],
+            "since": output.time_of("since"),
+            "count": "count",
+            "first error": "first_error",
+            "last message": output.time_of("notified_at"),
+        },
         empty="nothing has failed yet",
     )
     if rule["messages"]:
         output.print_line("")
         output.print_table(
-            ("message", "group", "at", "job", "delivery"),
-            [
-                (
-                    row["news"],
-                    row["alert_group"],
-                    output.format_time(row["created_at"]),
-                    row["run_id"] or row["job_id"],
-                    row["run_status"] or row["job_status"],
-                )
-                for row in rule["messages"][:10]
-            ],
+            rule["messages"][:10],
+            {
+                "message": "news",
+                "group": "alert_group",
+                "at": output.time_of("created_at"),
+                "job": lambda row: row["run_id"] or row["job_id"],
+                "delivery": lambda row: row["run_status"] or row["job_status"],
+            },
         )
-
-
-def _group_row(row: Json) -> tuple[Any, ...]:
-    state = "flapping" if row["flapping"] else row["state"]
-    return (
-        row["group"],
-        state,
-        output.format_time(row["since"]),
-        row["count"],
-        row["first_error"],
-        output.format_time(row["notified_at"]),
-    )
 
 
 @alert.write("test")

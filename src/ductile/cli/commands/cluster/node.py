@@ -20,9 +20,7 @@ node = Noun("node", "List, drain and resume the nodes that share a ledger.")
 @node.read("list")
 def listing(context: CommandContext) -> None:
     """List nodes with version, configuration, jobs and state."""
-    with context.target.open_reader() as api:
-        found = api.get("/nodes")
-    context.show(found, _show)
+    context.show(context.get("/nodes"), _show)
 
 
 NAME = click.argument("name", metavar="NAME")
@@ -76,31 +74,18 @@ def _show_action(verb: str, done: Mapping[str, Any]) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     output.print_table(
-        (
-            "node",
-            "state",
-            "jobs",
-            "workers",
-            "version",
-            "schema",
-            "configuration",
-            "labels",
-            "last seen",
-        ),
-        (
-            (
-                row["name"],
-                row["state"],
-                row["jobs"],
-                row["workers"],
-                row["version"],
-                row["schema_version"],
-                row["config_hash"][:8],
-                _format_labels(row["labels"]),
-                output.format_time(row["seen_at"]),
-            )
-            for row in found["nodes"]
-        ),
+        found["nodes"],
+        {
+            "node": "name",
+            "state": "state",
+            "jobs": "jobs",
+            "workers": "workers",
+            "version": "version",
+            "schema": "schema_version",
+            "configuration": lambda row: row["config_hash"][:8],
+            "labels": lambda row: _format_labels(row["labels"]),
+            "last seen": output.time_of("seen_at"),
+        },
         empty="no nodes",
     )
     hashes = {

@@ -15,7 +15,7 @@ from ductile.cli import output
 from ductile.cli.client import GatewayClient
 from ductile.cli.command import CommandContext, write
 from ductile.cli.commands.config.plan import format_setting, show_plan
-from ductile.cli.commands.system.progress import Report, show_progress
+from ductile.cli.progress import Report, show_progress
 from ductile.errors import ConfigError, NotRunning, Refused, UsageError
 
 POLL_SECONDS = 2.0
@@ -156,13 +156,10 @@ def _post_plan(
 
 
 def _connect(context: CommandContext) -> GatewayClient:
-    client = context.target.client()
-    if client is None:
-        raise NotRunning(
-            f"no gateway is running in {context.target.state_dir}; it applies the files when it "
-            "starts; to check them: ductile config check"
-        )
-    return client
+    return context.require_gateway(
+        "no gateway is running in {state_dir}; it applies the files when it "
+        "starts; to check them: ductile config check"
+    )
 
 
 def _check_restorable(client: GatewayClient) -> None:

@@ -16,23 +16,18 @@ from ductile.cli.commands.config.plan import format_setting
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, help="Maximum number of rows.")
 def history(context: CommandContext, limit: int) -> None:
     """List the configurations that were in force, newest first."""
-    with context.target.open_reader() as api:
-        found = api.get("/config/history", limit=limit)
-    context.show(found, _show_history)
+    context.show(context.get("/config/history", limit=limit), _show_history)
 
 
 def _show_history(document: Mapping[str, Any]) -> None:
     output.print_table(
-        ("snapshot", "first applied", "last applied", "state"),
-        (
-            (
-                row["id"],
-                output.format_time(row["created_at"]),
-                output.format_time(row["adopted_at"]),
-                _state(row),
-            )
-            for row in document["snapshots"]
-        ),
+        document["snapshots"],
+        {
+            "snapshot": "id",
+            "first applied": output.time_of("created_at"),
+            "last applied": output.time_of("adopted_at"),
+            "state": _state,
+        },
         empty="no configuration was in force yet",
     )
 
@@ -51,9 +46,7 @@ def diff(context: CommandContext, older: str | None, newer: str | None) -> None:
 
     FROM and TO are snapshots of `ductile config history`. Without them the last two are compared.
     """
-    query = {"from": older, "to": newer}
-    with context.target.open_reader() as api:
-        found = api.get("/config/diff", **{name: id for name, id in query.items() if id})
+    found = context.get("/config/diff", **{"from": older, "to": newer})
     context.show(found, _show_diff)
 
 

@@ -12,7 +12,6 @@ import click
 from ductile.cli import output
 from ductile.cli.command import CommandContext, read
 from ductile.clock import from_text
-from ductile.errors import NotRunning
 
 CHANGED = 2
 COLOURS = {
@@ -36,12 +35,10 @@ def plan(context: CommandContext, directory: Path | None) -> int:
     DIR is another directory with a configuration. Nothing is changed. Exit 0 if nothing would
     change, 2 if something would, 78 if the configuration is invalid.
     """
-    client = context.target.client()
-    if client is None:
-        raise NotRunning(
-            f"no gateway is running in {context.target.state_dir}, so there is nothing to "
-            "compare with; to check the files: ductile config check"
-        )
+    client = context.require_gateway(
+        "no gateway is running in {state_dir}, so there is nothing to "
+        "compare with; to check the files: ductile config check"
+    )
     query = {} if directory is None else {"directory": str(directory.absolute())}
     document = client.get("/config/plan", **query)
     context.show(document, show_plan)

@@ -35,18 +35,17 @@ def listing(
 ) -> None:
     """List approvals that pipelines wait for, newest first."""
     wanted = status or (None if every else WaitStatus.WAITING.value)
-    with context.target.open_reader() as api:
-        page = api.get("/approvals", status=wanted, pipeline=pipeline, limit=limit, before=before)
-    context.show(page, _show_list)
+    context.show(
+        context.get("/approvals", status=wanted, pipeline=pipeline, limit=limit, before=before),
+        _show_list,
+    )
 
 
 @approval.read("show")
 @_ID
 def show(context: CommandContext, approval_id: str) -> None:
     """Show an approval: its text, its pipeline, and the decision."""
-    with context.target.open_reader() as api:
-        found = api.get(path_to("approvals", approval_id))
-    context.show(found, _show)
+    context.show(context.get(path_to("approvals", approval_id)), _show)
 
 
 @approval.write("approve")
@@ -80,19 +79,16 @@ def _show_decision(done: dict[str, Any]) -> None:
 
 def _show_list(page: dict[str, Any]) -> None:
     output.print_table(
-        ("id", "title", "pipeline", "step", "status", "since", "until"),
-        (
-            (
-                row["id"],
-                output.clip(row["title"], 60),
-                row["pipeline"],
-                row["step"],
-                row["status"],
-                output.format_time(row["created_at"]),
-                output.format_time(row["due_at"]),
-            )
-            for row in page["approvals"]
-        ),
+        page["approvals"],
+        {
+            "id": "id",
+            "title": lambda row: output.clip(row["title"], 60),
+            "pipeline": "pipeline",
+            "step": "step",
+            "status": "status",
+            "since": output.time_of("created_at"),
+            "until": output.time_of("due_at"),
+        },
         empty="no approvals",
     )
     if page["cursor"]:

@@ -15,6 +15,7 @@ from ductile.cli.command import CommandContext, read
 from ductile.cli.commands.pipeline.runs import find_run
 from ductile.cli.commands.plugin.compare import MAX_LAST, format_side
 from ductile.cli.options import WholeNumber, parse_since
+from ductile.cli.progress import show_waiting
 from ductile.errors import NotRunning, UsageError
 from ductile.model import CORE_PREFIX
 
@@ -62,7 +63,7 @@ def compare(
             pages = _read_pages(api, pipelines[0], limit, {**more, "since": since})
         else:
             pages = _read_runs(api, which, more, names)
-        with output.show_progress("comparing runs"):
+        with show_waiting("comparing runs"):
             found = list(pages)
     rows = [row for page in found for row in page["runs"]]
     document = {**found[-1], "runs": rows, "cursor": None}

@@ -33,25 +33,20 @@ def listing(context: CommandContext) -> None:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("pipeline", "trigger", "mode", "steps", "last run", "outcome", "note"),
-        (
-            (
-                row["name"],
-                _trigger(row),
-                row["execution_mode"],
-                row["steps"],
-                *_describe_last_run(row),
-                _pause_note(row),
-            )
-            for row in page["pipelines"]
-        ),
+        page["pipelines"],
+        {
+            "pipeline": "name",
+            "trigger": _trigger,
+            "mode": "execution_mode",
+            "steps": "steps",
+            "last run": lambda row: output.format_time(
+                (row.get("last_run") or {}).get("started_at")
+            ),
+            "outcome": lambda row: (row.get("last_run") or {}).get("status"),
+            "note": _pause_note,
+        },
         empty="no pipelines; define one under `pipelines:` in the config",
     )
-
-
-def _describe_last_run(row: Json) -> tuple[str | None, str | None]:
-    run = row.get("last_run")
-    return (output.format_time(run["started_at"]), run["status"]) if run else (None, None)
 
 
 def _pause_note(row: Json) -> str | None:
@@ -96,11 +91,14 @@ def _show_pipeline(context: CommandContext, found: Json) -> None:
         if fact is not None:
             output.print_line(f"{name + ':':<11} {fact}")
     output.print_table(
-        ("step", "runs", "if", "next", "defined in"),
-        (
-            (step["step"], describe_action(step), step["if"], describe_next(step), step["source"])
-            for step in fold_steps(found["steps"])
-        ),
+        fold_steps(found["steps"]),
+        {
+            "step": "step",
+            "runs": describe_action,
+            "if": "if",
+            "next": describe_next,
+            "defined in": "source",
+        },
     )
     explain_steps(context.note, found["steps"])
 

@@ -49,12 +49,10 @@ def run(
     if context.dry_run:
         context.show(plan_start(context, name, given), lambda plan: show_plan(context, plan))
         return 0
-    client = context.target.client()
-    if client is None:
-        raise NotRunning(
-            "no gateway is running, and a pipeline needs one; start it (ductile start), "
-            "or show what would run: ductile pipeline dry-run"
-        )
+    client = context.require_gateway(
+        "no gateway is running, and a pipeline needs one; start it (ductile start), "
+        "or show what would run: ductile pipeline dry-run"
+    )
     keys = {"dedupe_key": dedupe_key, "dedupe_ttl": dedupe_ttl}
     body = {"payload": given, "priority": priority, **keys}
     with explain_unloaded(context, name):

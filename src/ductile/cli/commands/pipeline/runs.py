@@ -115,19 +115,16 @@ def resolve_run_id(api: GatewayApi, typed_id: str) -> str:
 
 def _show_list(page: Json) -> None:
     output.print_table(
-        ("run", "pipeline", "status", "trigger", "started", "took", "why"),
-        (
-            (
-                run["instance_id"],
-                run["pipeline"],
-                run["status"],
-                run["trigger"],
-                output.format_time(run["started_at"]),
-                _took(run),
-                _explain_briefly(run),
-            )
-            for run in page["runs"]
-        ),
+        page["runs"],
+        {
+            "run": "instance_id",
+            "pipeline": "pipeline",
+            "status": "status",
+            "trigger": "trigger",
+            "started": output.time_of("started_at"),
+            "took": _took,
+            "why": _explain_briefly,
+        },
         empty="no pipeline runs",
     )
     if page["cursor"]:
@@ -160,18 +157,17 @@ def _show_run(context: CommandContext, run: Json) -> None:
         output.print_line(f"{label + ':':<9} {value}")
     steps = run["steps"] if context.verbose else fold_run(run["steps"])
     output.print_table(
-        ("step", "status", "attempt", "started", "job", "reason"),
-        (
-            (
-                step["step"],
-                step["status"],
-                step["attempt"],
-                output.format_time(step["started_at"]) if step["started_at"] else None,
-                step["job_id"],
-                _clip_reason(step["reason"]),
-            )
-            for step in steps
-        ),
+        steps,
+        {
+            "step": "step",
+            "status": "status",
+            "attempt": "attempt",
+            "started": lambda step: (
+                output.format_time(step["started_at"]) if step["started_at"] else None
+            ),
+            "job": "job_id",
+            "reason": lambda step: _clip_reason(step["reason"]),
+        },
         empty="no steps",
     )
     if run["steps_left_out"]:

@@ -14,6 +14,7 @@ from ductile.cli.client import Json
 from ductile.cli.command import CommandContext, compile_config, read, write
 from ductile.cli.display import print_routing
 from ductile.cli.options import PLUGIN, AliasedChoice, choose_command, read_json
+from ductile.cli.progress import show_waiting
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import NotFound, Problem, Refused, UsageError, errors_of
@@ -170,7 +171,7 @@ def _run_trial(context: CommandContext, compiled: CompiledConfig, wanted: Plugin
 
     context.note(f"running {' '.join(compiled.plans[wanted.plugin].argv)}")
     progress = f"running {wanted.plugin} {wanted.command}"
-    with sigterm_as_interrupt(), output.show_progress(progress):
+    with sigterm_as_interrupt(), show_waiting(progress):
         return trial.run(compiled, wanted, SystemClock().now(), SystemEntropy())
 
 

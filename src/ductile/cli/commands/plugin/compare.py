@@ -13,6 +13,7 @@ from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, read
 from ductile.cli.options import PLUGIN, WholeNumber, parse_since
+from ductile.cli.progress import show_waiting
 
 COLOURS = {
     "identical": "green",
@@ -128,7 +129,7 @@ def _collect(page: Page, wanted: Json) -> Json:
     jobs: list[Json] = []
     left = wanted["limit"]
     while True:
-        with output.show_progress(f"compared {len(jobs)} jobs"):
+        with show_waiting(f"compared {len(jobs)} jobs"):
             found = page({**wanted, "limit": left})
         jobs += found["jobs"]
         left -= len(found["jobs"])

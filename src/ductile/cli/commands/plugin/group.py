@@ -33,6 +33,7 @@ from ductile.cli.options import (
     read_json,
     unknown_plugin,
 )
+from ductile.cli.progress import show_waiting
 from ductile.errors import ConfigError, UsageError
 
 plugin = Noun(
@@ -79,17 +80,16 @@ def _find_on_disk(context: CommandContext) -> frozenset[str]:
 
 def _show(page: Json) -> None:
     output.print_table(
-        ("plugin", "state", "version", "commands", "note"),
-        (
-            (
-                row["name"],
-                "paused" if row["paused"] else row["state"],
-                row.get("version"),
-                " ".join(row["commands"]),
-                row["reason"] or _sandbox_note(row) or _alias(row) or row.get("description"),
-            )
-            for row in page["plugins"]
-        ),
+        page["plugins"],
+        {
+            "plugin": "name",
+            "state": lambda row: "paused" if row["paused"] else row["state"],
+            "version": lambda row: row.get("version"),
+            "commands": lambda row: " ".join(row["commands"]),
+            "note": lambda row: (
+                row["reason"] or _sandbox_note(row) or _alias(row) or row.get("description")
+            ),
+        },
         empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
     )
 
@@ -219,7 +219,7 @@ def _finish_job(context: CommandContext, runner: JobRunner, job_id: str, timeout
             output.print_stderr(f"queued: {reason}")
 
     try:
-        with output.show_progress(f"waiting for job {job_id}"):
+        with show_waiting(f"waiting for job {job_id}"):
             return runner.finish_job(job_id, timeout, report_wait)
     except KeyboardInterrupt:
         output.print_stderr(f"interrupted; job {job_id} has not finished")

@@ -12,6 +12,7 @@ from ductile.cli.client import Json
 from ductile.cli.command import CommandContext, read
 from ductile.cli.commands.plugin.authoring import TARGET, prepare_plugin
 from ductile.cli.options import PLUGIN, choose_command, read_json
+from ductile.cli.progress import show_waiting
 from ductile.errors import UsageError
 
 EFFECTS = (
@@ -51,7 +52,7 @@ def trace(
     _confirm(context, name, yes=yes, verifies=not no_verify)
     test = trial.PluginTest(name, chosen, {} if given is None else given, {})
     request = operation.TraceRequest(test, verifies=not no_verify)
-    with sigterm_as_interrupt(), output.show_progress(f"tracing {name} {chosen}"):
+    with sigterm_as_interrupt(), show_waiting(f"tracing {name} {chosen}"):
         done = operation.trace(compiled, request, SystemClock().now(), SystemEntropy())
     context.show(done, _show)
     verified = done["verified"]

@@ -39,24 +39,19 @@ def listing(
         raise UsageError("--actor and --token cannot be combined")
     if holder is not None:
         actor = f"token:{holder}"
-    with context.target.open_reader() as api:
-        page = api.get("/audit", actor=actor, action=action, since=since, limit=limit)
-    context.show(page, _show)
+    context.show(context.get("/audit", actor=actor, action=action, since=since, limit=limit), _show)
 
 
 def _show(page: dict[str, Any]) -> None:
     output.print_table(
-        ("time", "actor", "from", "action", "target", "details"),
-        (
-            (
-                output.format_time(row["created_at"]),
-                row["actor"],
-                row["source"],
-                row["action"],
-                row["target"] or "",
-                "" if row["details"] is None else json.dumps(row["details"]),
-            )
-            for row in page["entries"]
-        ),
+        page["entries"],
+        {
+            "time": output.time_of("created_at"),
+            "actor": "actor",
+            "from": "source",
+            "action": "action",
+            "target": lambda row: row["target"] or "",
+            "details": lambda row: "" if row["details"] is None else json.dumps(row["details"]),
+        },
         empty="no entries",
     )

@@ -12,7 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import ApiError, GatewayClient, Json
 from ductile.cli.command import CommandContext, read, write
-from ductile.cli.commands.system.progress import interruptible, show_progress
+from ductile.cli.progress import interruptible, show_progress
 from ductile.errors import Locked, UsageError
 
 if TYPE_CHECKING:

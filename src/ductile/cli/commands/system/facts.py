@@ -27,18 +27,15 @@ def plugin_facts(context: CommandContext, name: str, **filters: Any) -> None:
 
 def _show(page: Json) -> None:
     output.print_table(
-        ("seq", "recorded", "type", "command", "job", "fact"),
-        (
-            (
-                fact["seq"],
-                output.format_time(fact["created_at"]),
-                fact["fact_type"],
-                fact["command"],
-                fact["job_id"],
-                output.format_value(fact["fact_json"]),
-            )
-            for fact in page["facts"]
-        ),
+        page["facts"],
+        {
+            "seq": "seq",
+            "recorded": output.time_of("created_at"),
+            "type": "fact_type",
+            "command": "command",
+            "job": "job_id",
+            "fact": lambda fact: output.format_value(fact["fact_json"]),
+        },
         empty=f"plugin {page['plugin']} has recorded no facts (see fact_outputs in its manifest)",
     )
     if page["cursor"]:

@@ -11,9 +11,9 @@ import click
 
 from ductile.cli import output
 from ductile.cli.command import CommandContext, compile_config, read, write
-from ductile.cli.commands.system.progress import show_waiting
 from ductile.cli.options import PLUGIN, limit_option
-from ductile.errors import ConfigError, DuctileError, NotRunning, UsageError
+from ductile.cli.progress import show_waiting
+from ductile.errors import ConfigError, DuctileError, UsageError
 
 if TYPE_CHECKING:
     from ductile.cli.client import GatewayApi, Json
@@ -187,18 +187,27 @@ def _show_status(page: dict[str, Any]) -> None:
     _show_alerts(page)
     output.print_line()
     output.print_table(
-        ("plugin", "state", "version", "health", "last run", "note"),
-        (
-            (row["name"], _state(row), row.get("version"), *_health_columns(row))
-            for row in page["plugins"]
-        ),
+        page["plugins"],
+        {
+            "plugin": "name",
+            "state": lambda row: "paused" if row["paused"] else row["state"],
+            "version": lambda row: row.get("version"),
+            "health": _health,
+            "last run": _last_run,
+            "note": _note,
+        },
         empty="no plugins; add one to a directory in plugin_roots: ductile plugin new NAME",
     )
     stored = [row for row in page["plugins"] if row["plugin_state"]]
     if stored:
         output.print_line()
         output.print_table(
-            ("plugin", "updated", "stored state"), [_state_columns(row) for row in stored]
+            stored,
+            {
+                "plugin": "name",
+                "updated": lambda row: output.format_time(row["plugin_state"]["updated_at"]),
+                "stored state": _stored_state,
+            },
         )
 
 
@@ -215,25 +224,29 @@ def _show_alerts(page: dict[str, Any]) -> None:
         output.print_line(f"{text}: {row['error']}", fg="red")
 
 
-def _state(row: dict[str, Any]) -> str:
-    return "paused" if row["paused"] else str(row["state"])
-
-
-def _state_columns(row: dict[str, Any]) -> tuple[str, str | None, str]:
+def _stored_state(row: Json) -> str:
     state = row["plugin_state"]
-    text = json.dumps(state["value"], ensure_ascii=False)
     if state["value"] is None:
-        text = f"{state['bytes']} bytes: ductile system plugin-facts {row['name']}"
-    return row["name"], output.format_time(state["updated_at"]), output.clip(text, MAX_NOTE_LENGTH)
+        return f"{state['bytes']} bytes: ductile system plugin-facts {row['name']}"
+    return output.clip(json.dumps(state["value"], ensure_ascii=False), MAX_NOTE_LENGTH)
 
 
-def _health_columns(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
+def _health(row: Json) -> str | None:
+    if row["health"] is None:
+        return None
+    return "healthy" if row["health"]["healthy"] else "unhealthy"
+
+
+def _last_run(row: Json) -> str | None:
+    last = row["last_run"]
+    return f"{output.format_time(last['completed_at'])} {last['status']}" if last else None
+
+
+def _note(row: Json) -> str | None:
     health, last = row["health"], row["last_run"]
-    state = None if health is None else "healthy" if health["healthy"] else "unhealthy"
-    last_run = f"{output.format_time(last['completed_at'])} {last['status']}" if last else None
     problem = health["detail"] if health and not health["healthy"] else None
     note = row["reason"] or problem or (last["last_error"] if last else None)
-    return state, last_run, output.clip_middle(note, MAX_NOTE_LENGTH) if note else None
+    return output.clip_middle(note, MAX_NOTE_LENGTH) if note else None
 
 
 @read("breaker")
@@ -259,19 +272,16 @@ def breaker(context: CommandContext, name: str, command: str | None, limit: int)
 
 def _show_breaker(page: Json) -> None:
     output.print_table(
-        ("command", "state", "failures", "opened", "next probe", "last job", "cause"),
-        (
-            (
-                row["command"],
-                row["state"],
-                row["failure_count"],
-                output.format_time(row["opened_at"]),
-                output.format_time(row["next_probe_at"]),
-                row["last_job_id"],
-                row["cause"] if row["failure_count"] else None,
-            )
-            for row in page["breakers"]
-        ),
+        page["breakers"],
+        {
+            "command": "command",
+            "state": "state",
+            "failures": "failure_count",
+            "opened": output.time_of("opened_at"),
+            "next probe": output.time_of("next_probe_at"),
+            "last job": "last_job_id",
+            "cause": lambda row: row["cause"] if row["failure_count"] else None,
+        },
         empty=f"plugin {page['plugin']} has no schedule, so it has no breaker",
     )
     for change in page["transitions"]:
@@ -292,11 +302,9 @@ def reload(context: CommandContext, everywhere: bool) -> int:
     The new configuration is applied as a whole, or not at all. With --all, each node reads its own
     files; exit 1 unless all of them have reloaded.
     """
-    client = context.target.client()
-    if client is None:
-        raise NotRunning(
-            f"no gateway is running in {context.target.state_dir}, so there is nothing to reload"
-        )
+    client = context.require_gateway(
+        "no gateway is running in {state_dir}, so there is nothing to reload"
+    )
     if everywhere:
         answers = client.post("/nodes/reload", {"dry_run": context.dry_run})
         context.show(answers, _show_node_reloads)

@@ -10,7 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json
 from ductile.cli.command import CommandContext, write
-from ductile.cli.commands.system.progress import interruptible, show_progress
+from ductile.cli.progress import interruptible, show_progress
 from ductile.errors import Locked, UsageError
 
 DRAIN = (

@@ -7,7 +7,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayClient, Json
 from ductile.cli.command import CommandContext, write
-from ductile.cli.commands.system.progress import show_progress
+from ductile.cli.progress import show_progress
 from ductile.engine.socket_path import SOCKET
 from ductile.errors import UsageError
 

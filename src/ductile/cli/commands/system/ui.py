@@ -9,7 +9,6 @@ import click
 
 from ductile.cli import output
 from ductile.cli.command import CommandContext, write
-from ductile.errors import NotRunning
 
 DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
 
@@ -23,9 +22,9 @@ def ui(context: CommandContext, no_browser: bool, end_sessions: bool) -> None:
     The address contains a code that logs in once, within a minute. A session ends with its token,
     12 hours after its last use, after 7 days, or by --end-sessions.
     """
-    client = context.target.client()
-    if client is None:
-        raise NotRunning("no gateway is running, so there is no dashboard; run: ductile start")
+    client = context.require_gateway(
+        "no gateway is running, so there is no dashboard; run: ductile start"
+    )
     if context.dry_run:
         would = "end all sessions" if end_sessions else "create a login code and open the dashboard"
         plan = {"dry_run": True, "would": would}

@@ -45,9 +45,7 @@ def watch(context: CommandContext, once: bool) -> None:
     Shows running and queued jobs, recent failures, open breakers and the next schedules.
     """
     if once or context.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        with context.target.open_reader() as api:
-            page = api.get("/system/overview")
-        context.show(page, _print_frame)
+        context.show(context.get("/system/overview"), _print_frame)
         return
     from ductile.cli.commands.system.terminal import TerminalScreen
     from ductile.engine.socket_path import SOCKET

@@ -34,7 +34,7 @@ def interruptible(note: str) -> Iterator[None]:
 
 
 @contextmanager
-def show_waiting(what: str, *, quiet: bool) -> Iterator[None]:
+def show_waiting(what: str, *, quiet: bool = True) -> Iterator[None]:
     """After a second, show what the block waits for: on a terminal with the seconds that pass.
 
     Elsewhere it is shown once; not at all if `quiet`.
