@@ -87,6 +87,8 @@ class Launch:
     """If it is set, the program may be started from a zygote."""
     sandbox: bytes = b""
     """If it is set, what the program may touch, as the runner encodes it."""
+    traceparent: bytes = b""
+    """If it is set, the value of `TRACEPARENT` in its environment."""
 
 
 class Ending(StrEnum):

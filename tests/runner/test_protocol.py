@@ -29,7 +29,13 @@ def frames(sock):
 def test_a_launch_is_decoded_as_it_was_encoded():
     env = {"A": "", "B": "=x", "Ü": "\udc80"}
     frame = protocol.EncodedLaunch(
-        ("/bin/x", "", "ü"), protocol.encode_environment(env), b"request", NUMBERS, b"1 2 3"
+        ("/bin/x", "", "ü"),
+        protocol.encode_environment(env),
+        b"request",
+        NUMBERS,
+        b"1 2 3",
+        b"policy",
+        b"00-a-1-01",
     ).frame(7)
     request = protocol.RunRequest(frame)
     assert protocol.frame_kind(frame) == protocol.RUN
@@ -43,6 +49,7 @@ def test_a_launch_is_decoded_as_it_was_encoded():
         "Ü".encode(): b"\x80",
     }
     assert (request.stat, bytes(request.request)) == (b"1 2 3", b"request")
+    assert (request.sandbox, request.traceparent) == (b"policy", b"00-a-1-01")
 
 
 def test_a_cancel_is_decoded_as_it_was_encoded():

@@ -102,7 +102,13 @@ class LaunchEncoder:
         caps = launch.stdout_cap, STDERR_CAP, launch.stderr_cap
         numbers = launch.timeout, launch.grace, *caps, log_entry
         return protocol.EncodedLaunch(
-            launch.argv, self._encoded_env, launch.request, numbers, launch.stat, launch.sandbox
+            launch.argv,
+            self._encoded_env,
+            launch.request,
+            numbers,
+            launch.stat,
+            launch.sandbox,
+            launch.traceparent,
         )
 
 

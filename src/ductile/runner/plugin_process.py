@@ -84,6 +84,8 @@ class Spawner:
     ) -> int:
         """The pid of the process, which leads a group of its own. OSError or ValueError if none
         was started. 0 in a process that was forked for the job: it is to leave the slot's code."""
+        if request.traceparent:
+            env = {**env, protocol.TRACEPARENT: request.traceparent}
         if confinement is not None:
             from ductile.runner.sandbox import restrict
 

@@ -30,10 +30,13 @@ HAS_EXIT_CODE, OVERFLOWED, TRUNCATED = 1, 2, 4
 _LENGTH = Struct("<Q")
 _HEAD = Struct("<QBQ")
 _CANCEL = Struct("<QBQd")
-_RUN = Struct("<QBQddQQQqIIII")
+_RUN = Struct("<QBQddQQQqIIIII")
 _ANSWER = Struct("<QQBBiidQQ")
 _RECEIVE = 64 * 1024
 _RECEIVE_LARGE = 1024 * 1024
+
+TRACEPARENT = b"TRACEPARENT"
+"""The variable with the trace of a job: the only one that differs between jobs of a plugin."""
 
 if sys.version_info >= (3, 10):  # noqa: UP036
     # Only annotations use it, and Python 3.9, which has no such unions, does not evaluate those.
@@ -56,6 +59,7 @@ class EncodedLaunch:
         numbers: tuple[float, float, int, int, int, int],
         stat: bytes = b"",
         sandbox: bytes = b"",
+        traceparent: bytes = b"",
     ) -> None:
         """`env` comes from `encode_environment`. `numbers` are the timeout, the grace, the limit of
         stdout, what is kept of it on overflow, the limit of stderr, and the entry in the started
@@ -67,9 +71,9 @@ class EncodedLaunch:
         arguments = _join_with_nul(argv)
         if not argv[0]:
             raise ValueError("the command line is empty")
-        self._lengths = len(arguments), len(env), len(stat), len(sandbox)
+        self._lengths = len(arguments), len(env), len(stat), len(sandbox), len(traceparent)
         self._numbers = numbers
-        self._body = arguments, env, stat, sandbox, request
+        self._body = arguments, env, stat, sandbox, traceparent, request
 
     def frame(self, seq: int) -> bytes:
         size = _RUN.size + sum(map(len, self._body))
@@ -124,12 +128,13 @@ class RunRequest:
         "stdout_cap",
         "stdout_prefix",
         "timeout",
+        "traceparent",
     )
 
     def __init__(self, frame: Buffer) -> None:
         _, _, self.seq, self.timeout, self.grace, *rest = _RUN.unpack_from(frame)
         self.stdout_cap, self.stdout_prefix, self.stderr_cap, self.log_entry, *lengths = rest
-        argv, env, stat, sandbox = lengths
+        argv, env, stat, sandbox, traceparent = lengths
         body = memoryview(frame)
         start = _RUN.size
         self.argv: list[bytes] = bytes(body[start : start + argv]).split(b"\0")
@@ -139,7 +144,9 @@ class RunRequest:
         self.stat: bytes = bytes(body[start : start + stat])
         start += stat
         self.sandbox: bytes = bytes(body[start : start + sandbox])
-        self.request: memoryview = body[start + sandbox :]
+        start += sandbox
+        self.traceparent: bytes = bytes(body[start : start + traceparent])
+        self.request: memoryview = body[start + traceparent :]
 
 
 def decode_environment(encoded: bytes) -> dict[bytes, bytes]:

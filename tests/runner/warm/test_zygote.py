@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,9 +143,9 @@ def test_a_wrapper_that_changes_the_environment_is_reported_once(
 def test_each_warm_job_has_its_own_traceparent(zygotes: Zygotes) -> None:
     path = zygotes.script("import os; print(os.environ.get('TRACEPARENT'))")
     slot = zygotes.slot(path)
-    for header in ("00-a-1-01", "00-a-2-01"):
-        env = {**zygotes.plugins.env, "TRACEPARENT": header}
-        assert slot.run(zygotes.launch(path, env=env)).stdout == f"{header}\n".encode()
+    for header in (b"00-a-1-01", b"00-a-2-01"):
+        launch = replace(zygotes.launch(path), traceparent=header)
+        assert slot.run(launch).stdout == header + b"\n"
     assert slot.run(zygotes.launch(path)).stdout == b"None\n"
 
 

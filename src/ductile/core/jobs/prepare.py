@@ -75,6 +75,8 @@ def prepare(
     node: Node | None,
     now: datetime,
     workspace_dir: str | None = None,
+    *,
+    traceparent: bytes = b"",
 ) -> Ready | Unrunnable:
     """The launch of one attempt, its request encoded and its deadline set.
 
@@ -109,6 +111,7 @@ def prepare(
         stat=plan.stat,
         warm=plan.warm,
         sandbox=sandbox_of(plan, workspace_dir),
+        traceparent=traceparent,
     )
     return Ready(launch, given.entered)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import IntEnum, auto
 
@@ -48,7 +47,6 @@ from ductile.store.jobs.claim import ClaimedJob
 
 LEFT_TO_OTHERS = timedelta(minutes=15)
 """How long a job whose step this node does not know waits for a node that does."""
-TRACEPARENT = "TRACEPARENT"
 """The variable that passes a plugin its span, as programs with OpenTelemetry read it."""
 RETRIES_WHILE_STOPPING = 2
 """How often the commit of a settlement is retried once the gateway stops."""
@@ -200,20 +198,28 @@ class Attempt:
         plan = compiled.plans.get(job.plugin)
         if plan is None:
             return prepare_failed(job, f"plugin {job.plugin} is not loaded", self.rules, now)
-        ready = prepare(job, self._claimed.state, accumulated, plan, node, now, workspace)
+        ready = prepare(
+            job,
+            self._claimed.state,
+            accumulated,
+            plan,
+            node,
+            now,
+            workspace,
+            traceparent=self._make_traceparent(),
+        )
         if isinstance(ready, Unrunnable):
             return prepare_failed(job, ready.reason, self.rules, now)
         self._entered = ready.entered
-        return self._with_traceparent(ready.launch)
+        return ready.launch
 
-    def _with_traceparent(self, launch: Launch) -> Launch:
-        """The launch with the trace in the plugin's environment, if tracing is on."""
+    def _make_traceparent(self) -> bytes:
+        """The trace that the plugin's own spans belong to; empty if tracing is off."""
         trace, tracing = self._claimed.trace, self._compiled.tracing
         if trace is None or tracing is None:
-            return launch
+            return b""
         span = span_of_attempt(self.job.id, self.job.attempt)
-        header = trace.traceparent(span, recorded=tracing.sampler.records(trace))
-        return replace(launch, env={**launch.env, TRACEPARENT: header})
+        return trace.traceparent(span, recorded=tracing.sampler.records(trace)).encode()
 
     def _settle_unknown_step(self, reason: str, now: datetime) -> Settlement:
         """The settlement of a job whose step is not in this configuration.

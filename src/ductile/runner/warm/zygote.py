@@ -24,7 +24,6 @@ IMPORTING, COLD, READY = b"I", b"C", b"R"
 started warm; with the zygote's memory in KiB."""
 
 
-_TRACEPARENT = b"TRACEPARENT"
 """The only variable that may differ between the jobs of a zygote: each has a span of its own."""
 _TEMPORARY = b"TMPDIR"
 """Set for sandboxed jobs: each has a directory of its own."""
@@ -45,7 +44,7 @@ class JobSpawner(Spawner):
 
     def __init__(self, program: PreparedProgram, *, is_confined: bool) -> None:
         self._program, self._is_confined = program, is_confined
-        self._env = _without_trace(program.env)
+        self._env = program.env
         self._checked_env: dict[bytes, bytes] | None = None
 
     def check(self, request: protocol.RunRequest, env: dict[bytes, bytes]) -> None:
@@ -63,7 +62,7 @@ class JobSpawner(Spawner):
     def _check_environment(self, env: dict[bytes, bytes]) -> None:
         # As a rule it is the one of the last job.
         if env is not self._checked_env:
-            differing = _without_trace(env).items() ^ self._env.items()
+            differing = env.items() ^ self._env.items()
             if differing:
                 # A wrapper, as pyenv has them, may choose another interpreter for each job.
                 names = sorted({name for name, _ in differing})
@@ -80,15 +79,15 @@ class JobSpawner(Spawner):
 
     def spawn(
         self,
-        request: protocol.RunRequest,  # noqa: ARG002
-        env: dict[bytes, bytes],
+        request: protocol.RunRequest,
+        env: dict[bytes, bytes],  # noqa: ARG002
         streams: isolation.Streams,  # noqa: ARG002
         confinement: Confinement | None,
     ) -> int:
         pid = os.fork()
         if pid == 0:
-            if _TRACEPARENT in env:
-                os.environb[_TRACEPARENT] = env[_TRACEPARENT]
+            if request.traceparent:
+                os.environb[protocol.TRACEPARENT] = request.traceparent
             if confinement is not None and confinement.temporary:
                 os.environb[_TEMPORARY] = os.fsencode(confinement.temporary)
             return 0
@@ -100,10 +99,6 @@ class JobSpawner(Spawner):
         except OSError:
             pass
         return pid
-
-
-def _without_trace(env: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    return {name: value for name, value in env.items() if name != _TRACEPARENT}
 
 
 def main(
@@ -121,7 +116,6 @@ def main(
     """
     control, started_log, _ = descriptors
     env = initial_environment()
-    os.environb.pop(_TRACEPARENT, None)
     # Inherited by jobs. The score is computed once: a slot would raise the raised one again.
     isolation.set_oom_score(os.getpid(), isolation.plugin_oom_score())
     supervisor.prepare_process(*descriptors)

@@ -15,14 +15,14 @@ from ductile.clock import to_text
 from ductile.core.flow.limits import NO_LIMITS, OnFull
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
-from ductile.core.jobs.trace import TraceContext
+from ductile.core.jobs.trace import TraceContext, context_of
 from ductile.model import Job, Notice
 from ductile.store import nodes, notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.flow.gate import Gate, count_start, list_closed_plugins
 from ductile.store.flow.limit_keys import find_startable
 from ductile.store.flow.pauses import load_pauses, set_held_aside
-from ductile.store.jobs import read, traces
+from ductile.store.jobs import read
 from ductile.store.tx_config import TxConfig
 
 MAX_SEQ = 2**63 - 1
@@ -124,12 +124,7 @@ def claim(
             break
         places.subtract(one.job.plugin for one in batch)
         started += batch
-    return _with_traces(tx, started) if policy.tx_config.traced else started
-
-
-def _with_traces(tx: Tx, started: list[ClaimedJob]) -> list[ClaimedJob]:
-    found = traces.load_contexts(tx, [one.job.id for one in started]) if started else {}
-    return [replace(one, trace=found.get(one.job.id)) for one in started]
+    return started
 
 
 def _start_next(
@@ -286,8 +281,9 @@ def _start_run(
         snapshot_id=policy.snapshot_id,
         now=to_text(now),
     )
-    started = {claimed.job.id: claimed for claimed in (_record_claim(tx, row, now) for row in rows)}
-    return [started[id] for _, id in run if id in started]
+    started = [_record_claim(tx, policy, row, now) for row in rows]
+    by_id = {claimed.job.id: claimed for claimed in started}
+    return [by_id[id] for _, id in run if id in by_id]
 
 
 def _start_first(
@@ -300,7 +296,7 @@ def _start_first(
         snapshot_id=policy.snapshot_id,
         now=to_text(now),
     )
-    return None if row is None else _record_claim(tx, row, now)
+    return None if row is None else _record_claim(tx, policy, row, now)
 
 
 def start_job(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> ClaimedJob | None:
@@ -312,7 +308,7 @@ def start_job(tx: Tx, policy: ClaimPolicy, job_id: str, now: datetime) -> Claime
         snapshot_id=policy.snapshot_id,
         now=to_text(now),
     )
-    return None if row is None else _record_claim(tx, row, now)
+    return None if row is None else _record_claim(tx, policy, row, now)
 
 
 def _count_room(tx: Tx, plugin: str, running: int, cap: int, own: int, now: datetime) -> int:
@@ -331,8 +327,8 @@ def _count_room(tx: Tx, plugin: str, running: int, cap: int, own: int, now: date
     return 0 if row is None else max(0, cap - row[0])
 
 
-def _record_claim(tx: Tx, row: Row, now: datetime) -> ClaimedJob:
-    *columns, state, context = row
+def _record_claim(tx: Tx, policy: ClaimPolicy, row: Row, now: datetime) -> ClaimedJob:
+    *columns, state, context, trace = row
     job = read.parse_job(columns)
     tx.append(
         "insert_transition",
@@ -351,7 +347,11 @@ def _record_claim(tx: Tx, row: Row, now: datetime) -> ClaimedJob:
         "status": "running",
     }
     notices.post(tx, Notice("jobs", "job.started", fields), now, job_id=job.id, plugin=job.plugin)
-    return ClaimedJob(job, state or "{}", context or "{}")
+    if not policy.tx_config.traced:
+        return ClaimedJob(job, state or "{}", context or "{}")
+    event_id = None if job.parent_job_id else job.source_event_id
+    traced = context_of(trace, job.id, event_id)
+    return ClaimedJob(job, state or "{}", context or "{}", traced)
 
 
 def has_ready(tx: Tx) -> bool:

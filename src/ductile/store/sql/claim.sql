@@ -96,14 +96,15 @@ WHERE status = 'running' AND plugin = :plugin GROUP BY limit_key;
 
 -- name: start_first
 -- Start that job. The claim is the start: from its commit the attempt counts. Also returns the
--- plugin's state and the context that the job enters with.
+-- plugin's state, the context that the job enters with, and the job's trace.
 UPDATE job_queue SET status = 'running', started_at = :now, owner = :owner,
                      started_snapshot_id = :snapshot_id, debounce_series = NULL
 WHERE seq = (@first_ready@)
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context
-           WHERE event_context.id = job_queue.entered_context_id);
+           WHERE event_context.id = job_queue.entered_context_id),
+          trace;
 
 -- name: consecutive_ready
 -- A plugin's ready jobs before a position in the queue that no other node is about to start: whether
@@ -122,7 +123,8 @@ WHERE plugin = :plugin AND status = 'queued' AND next_retry_at IS NULL AND set_a
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context
-           WHERE event_context.id = job_queue.entered_context_id);
+           WHERE event_context.id = job_queue.entered_context_id),
+          trace;
 
 -- name: start_consecutive [postgres]
 -- By their ids: a row that another node has just committed between them was not looked at. Those
@@ -133,7 +135,8 @@ WHERE id @is_given@
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context
-           WHERE event_context.id = job_queue.entered_context_id);
+           WHERE event_context.id = job_queue.entered_context_id),
+          trace;
 
 -- name: start_job
 -- Start one job by its id, ahead of all others. If it returns to the queue, it returns to its order.
@@ -144,7 +147,8 @@ WHERE @waits@
 RETURNING @job@,
           (SELECT state FROM plugin_state WHERE plugin_name = plugin),
           (SELECT accumulated_json FROM event_context
-           WHERE event_context.id = job_queue.entered_context_id);
+           WHERE event_context.id = job_queue.entered_context_id),
+          trace;
 
 -- name: promote_due_retries
 -- Make due jobs ready, in small batches that keep the writer free. No delay reaches beyond the
