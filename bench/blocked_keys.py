@@ -46,9 +46,10 @@ def measure(*, quick: bool) -> Findings:
     found, rows = Findings("blocked_keys"), []
     known = (PLAIN, BLOCKED.format(blocked), MANY.format(FEW_KEYS), MANY.format(keys))
     for engine, opened in (("SQLite", on_sqlite), ("PostgreSQL", on_postgres)):
-        names, sizes = known, [(0, 0), (blocked, 0), (0, FEW_KEYS), (0, keys)]
+        names, sizes = list(known), [(0, 0), (blocked, 0), (0, FEW_KEYS), (0, keys)]
         if engine == "PostgreSQL":
-            names, sizes = (*known, f"{names[1]}{UNCLEANED}"), [*sizes, (blocked, 0)]
+            names.append(f"{names[1]}{UNCLEANED}")
+            sizes.append((blocked, 0))
         times: dict[str, list[float]] = {name: [] for name in names}
         with opened(len(names)) as ledgers:
             queues = dict(zip(names, ledgers, strict=True))
@@ -163,8 +164,7 @@ def _set_backlog_aside(ledger: Ledger, *, vacuum: bool) -> float:
         execute(ledger, "ALTER TABLE job_queue SET (autovacuum_enabled = false)")
     policy, began, found = _policy(), time.perf_counter(), False
     while not found:
-        now = SystemClock().now()
-        found = bool(ledger.write(lambda tx, now=now: claim(tx, policy, now)))
+        found = bool(ledger.write(lambda tx: claim(tx, policy, SystemClock().now())))
     seconds = time.perf_counter() - began
     execute(
         ledger,

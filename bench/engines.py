@@ -98,8 +98,10 @@ def measure(*, quick: bool) -> Findings:
                 for _ in range(rounds)
             ]
             counted = run(mode, 500, server, server.database(log_statements=True))
-            for engine, turns in zip(("sqlite", "postgres"), zip(*pairs, strict=True), strict=True):
-                rows.append(row(mode, engine, 1, WORKERS, turns))
+            for engine, of_engine in zip(
+                ("sqlite", "postgres"), zip(*pairs, strict=True), strict=True
+            ):
+                rows.append(row(mode, engine, 1, WORKERS, of_engine))
             ratio = median([postgres.rate / sqlite.rate for sqlite, postgres in pairs])
             found.checks += [
                 Check(f"{mode}, PostgreSQL of SQLite", ratio, at_least=0.55),

@@ -29,7 +29,7 @@ def main(config: str, *how: str) -> None:
     gateway = Gateway(load(Path(config), environ=os.environ), environ=os.environ)
     gateway.open()
     if how == ("unstored",):
-        LoopQueue.submit = accept_unstored  # type: ignore[method-assign]
+        LoopQueue.submit = accept_unstored  # type: ignore[method-assign,assignment]
     server = open_listeners(gateway)
     server.start()
     # As `system start` does: collections of the objects made at the start would stop all threads.
