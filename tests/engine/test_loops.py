@@ -26,7 +26,7 @@ from ductile.store.jobs import enqueue
 from ductile.store.tx_config import TxConfig
 from tests.conftest import FakeClock
 from tests.engine.site import Site
-from tests.waiting import WAIT_LIMIT
+from tests.waiting import WAIT_LIMIT, until
 
 # A loop
 
@@ -88,6 +88,30 @@ def test_failed_tick_does_not_end_the_loop(make_loop, error: Exception) -> None:
     ticks.wait()
     loop.wake()
     ticks.wait()
+
+
+def test_loop_knows_when_its_ticks_failed(make_loop) -> None:
+    ticks = RecordedTicks(LedgerBusy("busy"), LedgerBusy("no space"), 3600.0, LedgerBusy("again"))
+    loop = make_loop(ticks)
+
+    def has(error: str, *, is_over: bool) -> bool:
+        outage = loop.outage
+        return outage is not None and (outage.error, outage.ended_at is not None) == (
+            error,
+            is_over,
+        )
+
+    until(lambda: has("busy", is_over=False))
+    first = loop.outage
+    loop.wake()
+    until(lambda: has("no space", is_over=False))
+    loop.wake()
+    until(lambda: has("no space", is_over=True))
+    assert loop.outage.since == first.since
+    assert loop.failure is None
+    loop.wake()
+    until(lambda: has("again", is_over=False))
+    assert loop.outage.since > first.since
 
 
 def test_ledger_outage_and_its_end_are_logged_once(

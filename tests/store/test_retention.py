@@ -504,3 +504,41 @@ def test_each_kind_of_row_is_pruned_in_its_own_transaction(t: Timer) -> None:
     assert len(batches) >= 9
     assert t.ledger.write(batches[0]) == 1
     assert len(logs(t)) == 1
+
+
+# Webhooks
+
+
+def test_newest_request_of_each_endpoint_is_kept(t: Timer) -> None:
+    def accept(endpoint: str, id: str) -> None:
+        now = to_text(t.clock.now())
+        t.ledger.write(
+            lambda tx: tx.run(
+                "insert_receipt", endpoint=endpoint, delivery_id=id, job_id=None, now=now
+            )
+        )
+        t.ledger.write(
+            lambda tx: tx.run(
+                "insert_webhook_signature", endpoint=endpoint, signature=id, before="", now=now
+            )
+        )
+
+    for id in ("1", "2", "3"):
+        t.clock.advance(1)
+        accept("/hook/x", id)
+        accept("/hook/y", id)
+    newest = to_text(t.clock.now())
+    t.clock.advance(31 * DAY)
+    accept("/hook/x", "4")
+    assert pruned(t) == 2 * 5
+    ids = '["/hook/x", "/hook/y", "/hook/z"]'
+    found = {
+        path: set(times)
+        for path, *times in t.ledger.read(lambda tx: tx.all("last_accepted", ids=ids))
+    }
+    assert found == {
+        "/hook/x": {to_text(t.clock.now())},
+        "/hook/y": {newest},
+        "/hook/z": {None},
+    }
+    assert count(t, "webhook_receipts") == count(t, "webhook_signatures") == 2

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from ductile.clock import Clock
+from ductile.core.alerts.outage import Outage
 from ductile.engine.observability.db_outage import OutageLog
 from ductile.errors import LedgerBroken, LedgerError
 from ductile.log import logger
@@ -28,9 +30,15 @@ class Loop:
         self._wake = threading.Event()
         self._stopping = False
         self._tick_started: float | None = None
-        self.failure: str | None = None
-        """Why the last tick failed; None if it succeeded."""
+        self.outage: Outage | None = None
+        """The last one: since when ticks fail, or when they did."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last tick failed; None if it succeeded."""
+        outage = self.outage
+        return None if outage is None or outage.ended_at is not None else outage.error
 
     def start(self) -> None:
         self._thread.start()
@@ -68,21 +76,32 @@ class Loop:
             self._tick_started = self._clock.monotonic()
             try:
                 wait = self._tick(self._clock.now())
-                self.failure = None
+                self._record(None)
                 outage.report_end()
             except LedgerBroken as error:
                 self._on_broken(error)
                 return
             except LedgerError as error:
-                self.failure = error.message
+                self._record(error.message)
                 outage.report(error)
                 wait = ERROR_RETRY_SECONDS
             except Exception as error:  # noqa: BLE001 - one bad tick must not end the loop
-                self.failure = f"internal error: {type(error).__name__}: {error}"
+                self._record(f"internal error: {type(error).__name__}: {error}")
                 log.crash("tick raised an error", error)
                 wait = ERROR_RETRY_SECONDS
             self._tick_started = None
             self._clock.wait(self._wake, wait)
+
+    def _record(self, failure: str | None) -> None:
+        """Begin, continue or end the outage."""
+        outage = self.outage
+        if outage is None or outage.ended_at is not None:
+            if failure is not None:
+                self.outage = Outage(self._name, failure, self._clock.now())
+        elif failure is None:
+            self.outage = replace(outage, ended_at=self._clock.now())
+        elif failure != outage.error:
+            self.outage = replace(outage, error=failure)
 
 
 class Loops(dict[str, Loop]):

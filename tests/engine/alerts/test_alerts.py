@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from ductile.clock import to_text
+from ductile.core.alerts.outage import Outage
+from ductile.engine.alerts import alert_loop
 from ductile.engine.alerts.dead_man import DeadManPinger
-from ductile.engine.observability.health import UNDELIVERED
+from ductile.engine.observability.parts import UNDELIVERED
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Running, Site
@@ -102,6 +106,25 @@ def test_pipeline_gets_the_message_and_its_failure_raises_no_alert(alerting: Sit
     assert [event_of(one)["type"] for one in read_messages(alerting) if one.get("event")] == [
         "alert.firing"
     ]
+
+
+def test_outage_that_ended_before_the_evaluation_is_reported_once(
+    alerting: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alert_loop, "LEVEL_SECONDS", 0.2)
+    alerting.settings["alerts"] = [{"name": "sick", "on": "health", "to": "page", "wait": "0s"}]
+    with alerting.running() as running:
+        wait_for_rules(running)
+        health, now = running.gateway.health, running.gateway.clock.now()
+        assert health is not None
+        outage = Outage("scheduler", "no connection", now - timedelta(seconds=3), now)
+        health.outages.update([outage], now)
+        until(lambda: len(read_messages(alerting)) == 2)
+        until(lambda: health.outages.read() == ())
+    first, second = (event_of(one)["payload"] for one in read_messages(alerting))
+    assert first["since"] == second["since"] == to_text(outage.since)
+    assert "no connection (until " in first["first_error"]
+    assert (first["news"], second["news"]) == ("firing", "resolved")
 
 
 class Sender:

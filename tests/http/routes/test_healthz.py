@@ -93,8 +93,15 @@ def test_moved_ledger_file_refuses_jobs_until_it_is_back(site: Site, serve: Serv
     assert str(elsewhere) in refused.json["error"]
     assert served.get("/healthz").status == 503
     assert failing(served)["ledger file"]["code"] == "ledger_moved"
+    monitor = served.running.gateway.health
+    assert monitor is not None
+    begun = {outage.part: outage.since for outage in monitor.outages.read()}
+    failing(served)
     elsewhere.rename(ledger)
     until(lambda: served.get("/healthz").status == 200)
+    ended = {outage.part: outage for outage in monitor.outages.read()}["ledger file"]
+    assert ended.since == begun["ledger file"]
+    assert ended.ended_at is not None
     job_id = served.post("/plugin/echo/poll").json["job_id"]
     assert served.running.ended(job_id)["status"] == "succeeded"
 

@@ -15,6 +15,7 @@ import pytest
 from ductile.clock import Ids, to_text
 from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.disk_limit import DiskLimit
+from ductile.core.alerts.outage import Outage
 from ductile.core.alerts.rules import AlertRule, Grouping
 from ductile.core.alerts.state_machine import AlertPolicy, AlertState
 from ductile.core.flow.pauses import Pause, PauseKind
@@ -24,6 +25,8 @@ from ductile.core.schedules.decide import Cron, Every, Schedule
 from ductile.model import CANCELLED_IN_QUEUE, JobStatus, Notice
 from ductile.operations.schedules import set_paused
 from ductile.store import notices, schedules
+from ductile.store.access import webhook_signatures
+from ductile.store.access.webhook_signatures import SignedRequest
 from ductile.store.alerts import evaluate, rows
 from ductile.store.alerts.evaluate import AlertInputs, SentAlert
 from ductile.store.alerts.levels import Watched
@@ -425,10 +428,9 @@ def test_schedule_without_success_is_silent_after_for(alerting: Alerting) -> Non
 
 def test_silent_plugin_agent_and_webhook(alerting: Alerting) -> None:
     conditions = (Condition.PLUGIN_SILENT, Condition.AGENT_SILENT, Condition.WEBHOOK_SILENT)
-    alerting.watched = replace(
-        alerting.watched, endpoints=(("/hook/x", "hooked", None), ("/hook/y", None, "flow"))
-    )
+    alerting.watched = replace(alerting.watched, endpoints=("/hook/x", "/hook/y"))
     alerting.watch(rule(*conditions, lasts=600.0))
+    alerting.evaluate()
     alerting.run(ok=True)
     now = to_text(alerting.clock.now())
     execute(
@@ -443,16 +445,75 @@ def test_silent_plugin_agent_and_webhook(alerting: Alerting) -> None:
     assert [(one.group, one.news) for one in alerting.evaluate()] == [("plugin:work", "resolved")]
 
 
+def accept(alerting: Alerting, endpoint: str, delivery_id: str | None) -> None:
+    """What an accepted request leaves in the ledger."""
+    now = alerting.clock.now()
+    if delivery_id is None:
+        request = SignedRequest(endpoint, alerting.entropy.uuid(), None)
+        alerting.ledger.write(lambda tx: webhook_signatures.claim(tx, request, now))
+    else:
+        values = {"endpoint": endpoint, "delivery_id": delivery_id, "now": to_text(now)}
+        alerting.ledger.write(lambda tx: tx.run("insert_receipt", job_id=None, **values))
+
+
+@pytest.mark.parametrize("delivery_id", ["d1", None])
+def test_webhook_is_silent_although_others_are_not(
+    alerting: Alerting, delivery_id: str | None
+) -> None:
+    alerting.watched = replace(alerting.watched, endpoints=("/hook/x", "/hook/y"))
+    alerting.watch(rule(Condition.WEBHOOK_SILENT, lasts=600.0))
+    alerting.evaluate()
+    alerting.clock.advance(500)
+    accept(alerting, "/hook/x", delivery_id)
+    accepted = to_text(alerting.clock.now())
+    assert [one.group for one in alerting.evaluate(200)] == ["webhook:/hook/y"]
+    accept(alerting, "/hook/y", delivery_id)
+    assert [(one.group, one.news) for one in alerting.evaluate(401)] == [
+        ("webhook:/hook/x", "firing"),
+        ("webhook:/hook/y", "resolved"),
+    ]
+    assert {one["group"]: one["since"] for one in alerting.messages()}[
+        "webhook:/hook/x"
+    ] == accepted
+
+
+def test_silence_of_a_new_endpoint_counts_from_its_first_evaluation(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.WEBHOOK_SILENT, lasts=600.0))
+    alerting.clock.advance(86_400)
+    alerting.watched = replace(alerting.watched, endpoints=("/hook/x",))
+    assert alerting.evaluate() == []
+    assert alerting.evaluate(599) == []
+    assert [one.group for one in alerting.evaluate()] == ["webhook:/hook/x"]
+
+
+def test_outage_counts_from_its_start_and_is_reported_after_its_end(alerting: Alerting) -> None:
+    alerting.watch(rule(Condition.HEALTH, lasts=60.0, wait=0.0))
+    since = alerting.clock.now()
+    lasting = Outage("scheduler", "no connection", since)
+    short = Outage("retries", "no connection", since, since + timedelta(seconds=59))
+    past = Outage("ledger", "no connection", since, since + timedelta(seconds=60))
+    alerting.watched = replace(alerting.watched, outages=(lasting, short, past))
+    found = {one.group for one in alerting.evaluate(60)}
+    assert found == {"part:scheduler", "part:ledger"}
+    ledger, scheduler = sorted(alerting.messages(), key=lambda one: str(one["group"]))
+    assert scheduler["since"] == ledger["since"] == to_text(since)
+    assert ledger["duration_seconds"] == 60
+    assert to_text(since + timedelta(seconds=60)) in ledger["first_error"]
+    alerting.watched = replace(alerting.watched, outages=(lasting,))
+    assert [(one.group, one.news) for one in alerting.evaluate()] == [("part:ledger", "resolved")]
+
+
 def test_old_queue_full_disk_and_bad_health(alerting: Alerting) -> None:
     conditions = (Condition.QUEUE_AGE, Condition.DISK_FREE, Condition.HEALTH)
     limits = {"queue_age": 600.0, "disk_free": DiskLimit(share=0.05)}
     alerting.watch(rule(*conditions, **limits))
     alerting.put("work")
     alerting.watched = replace(alerting.watched, disk=(6, 100))
+    outage = Outage("ledger", "is full", alerting.clock.now())
     assert alerting.evaluate(599) == []
-    alerting.watched = replace(alerting.watched, disk=(4, 100), failing=(("ledger", "is full"),))
+    alerting.watched = replace(alerting.watched, disk=(4, 100), outages=(outage,))
     assert {one.group for one in alerting.evaluate(2)} == {"plugin:work", "disk", "part:ledger"}
-    alerting.watched = replace(alerting.watched, disk=(50, 100), failing=())
+    alerting.watched = replace(alerting.watched, disk=(50, 100), outages=())
     alerting.end(alerting.must_take())
     assert {one.news for one in alerting.evaluate()} == {"resolved"}
 
@@ -498,7 +559,20 @@ def test_ended_authorization_and_dead_delivery(alerting: Alerting) -> None:
         "last_attempted_at, created_at, error_detail) VALUES "
         f"('d1', 'lab', 'e1', 't', '{{}}', 'dead', '{now}', '{now}', 'HTTP 500')",
     )
-    assert {one.group for one in alerting.evaluate(2)} == {"plugin:work", "relay:lab"}
+    execute(
+        alerting.ledger,
+        "INSERT INTO webhook_configs (id, source_identifier, event_type, agent_intent, "
+        f"target_session, secret, created_at) VALUES (7, 'bank', 'paid', 'i', 's', 'x', '{now}')",
+    )
+    execute(
+        alerting.ledger,
+        "INSERT INTO webhook_deliveries (id, webhook_id, session_id, payload, target_url, "
+        "signature, status, attempt_count, last_attempted_at, created_at, error_detail, "
+        "message_id) VALUES "
+        f"(1, 7, 's', '{{}}', '', '', 'dead', 9, '{now}', '{now}', 'HTTP 500', 'm')",
+    )
+    found = {one.group for one in alerting.evaluate(2)}
+    assert found == {"plugin:work", "relay:lab", "webhook:bank/paid"}
 
 
 def test_silenced_rule_reports_after_the_silence(alerting: Alerting) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from ductile.core.alerts.conditions import Condition
+from ductile.core.alerts.outage import Outage
 from ductile.core.alerts.rules import Grouping
 from ductile.core.alerts.state_machine import AlertState
 from ductile.store import nodes
@@ -17,7 +19,8 @@ from tests.store.alerts.test_evaluate import Alerting, rule
 from tests.store.conftest import execute
 from tests.store.test_nodes import NODE
 
-FULL = Watched(disk=(1, 1000), failing=(("ledger", "is full"),))
+OUTAGE = Outage("ledger", "is full", datetime(2026, 2, 8, tzinfo=UTC))
+FULL = Watched(disk=(1, 1000), outages=(OUTAGE,))
 FREE = Watched(disk=(900, 1000))
 CONDITIONS = (Condition.DISK_FREE, Condition.HEALTH)
 

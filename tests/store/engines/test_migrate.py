@@ -363,11 +363,24 @@ REMOVES = re.compile(
 )
 
 
+INDEX = re.compile(r"^CREATE INDEX (\w+) ON", re.MULTILINE)
+
+
 def test_migration_that_removes_something_is_named_contract() -> None:
-    """Running nodes of the version before cannot live with it, so that it must wait for them."""
+    """Running nodes of the version before cannot live with it, so that it must wait for them.
+
+    An index may go: without it they are slower. A unique one decides what they may write.
+    """
+    indexes: set[str] = set()
     for migration in load_migrations("postgres"):
+        removing = [
+            one
+            for one in migration.statements
+            if REMOVES.search(one) and one.removeprefix("DROP INDEX ") not in indexes
+        ]
         if migration.number >= 25 and not migration.is_contract:
-            assert not any(map(REMOVES.search, migration.statements)), migration.name
+            assert removing == [], migration.name
+        indexes |= {name for one in migration.statements for name in INDEX.findall(one)}
 
 
 CONTRACT = Migration(9998, "contract_x", "x", ("DROP INDEX notices_requests",))

@@ -99,6 +99,21 @@ def test_sqlite_reads_no_ended_job_to_list_the_queue(tmp_path: Path, name: str) 
     assert all("job_queue_pending" in step or "job_queue_running" in step for step in used)
 
 
+@pytest.mark.parametrize("name", ["last_accepted", "prune_receipts", "prune_webhook_signatures"])
+def test_sqlite_finds_the_newest_request_of_an_endpoint_by_its_index(
+    tmp_path: Path, name: str
+) -> None:
+    ledger = SqliteLedger(tmp_path / "state.db")
+    ledger.start()
+    ledger.close()
+    connection = connect(tmp_path / "state.db")
+    used = [step for step in _explain(connection, name) if "webhook_" in step]
+    connection.close()
+    assert used
+    assert all(step.startswith("SEARCH") for step in used)
+    assert any("_newest" in step for step in used)
+
+
 @pytest.fixture
 def on_postgres(postgres: Server) -> Iterator[PostgresLedger]:
     ledger = PostgresLedger(postgres.database())

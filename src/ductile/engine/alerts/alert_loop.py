@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from ductile._fast_dataclass import dataclass
-from ductile.engine.observability.health import FailingPart
 from ductile.engine.services import Services
 from ductile.failpoint import failpoint
 from ductile.log import logger
@@ -80,6 +79,8 @@ class AlertLoop:
             failpoint("alert.committed")
             made, sent = done
             self._report(sent)
+        if gateway.health is not None:
+            gateway.health.outages.forget(inputs.watched.outages)
         return self._seconds_until_next(made, inputs, monotonic, now)
 
     def _seconds_until_next(
@@ -103,11 +104,9 @@ class AlertLoop:
             watched = Watched(
                 schedules=compiled.schedules,
                 plugins=frozenset(compiled.plans),
-                endpoints=tuple((one.path, one.plugin, one.pipeline) for one in endpoints),
+                endpoints=tuple(one.path for one in endpoints),
                 disk=self._measure_disk(),
-                failing=tuple(
-                    (part.part, part.error) for part in self._list_failing() if part.critical
-                ),
+                outages=() if gateway.health is None else gateway.health.outages.read(),
                 node="" if gateway.ledger.engine == "sqlite" else gateway.node,
             )
         settings = compiled.settings
@@ -127,9 +126,6 @@ class AlertLoop:
             self._log.warning("free disk space is unknown", error=error.strerror)
             return None
         return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-
-    def _list_failing(self) -> tuple[FailingPart, ...]:
-        return () if self._gateway.health is None else self._gateway.health.last_failing
 
     def _report(self, sent: Iterable[SentAlert]) -> None:
         for one in sent:

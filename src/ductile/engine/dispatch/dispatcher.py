@@ -8,8 +8,10 @@ jobs are short, some ahead (`prefetch.py`). `attempt.py` has the states of an at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
+from ductile.core.alerts.outage import Outage
 from ductile.engine.dispatch.attempt import Attempt
 from ductile.engine.dispatch.commit_batch import CommitBatch, CommitResult, split_batches
 from ductile.engine.dispatch.context import DispatcherHost
@@ -23,6 +25,7 @@ from ductile.model import Cancellation, Settlement
 from ductile.runner.client import SlotClient
 from ductile.runner.event_loop import EventLoop
 from ductile.runner.started_flags import NO_ENTRY
+from ductile.store.job_probe import Stage
 from ductile.store.jobs.claim import ClaimedJob
 
 LEDGER_PAUSE = 1.0
@@ -57,6 +60,8 @@ class Dispatcher:
         self.is_alive = True
         """False once `loop` has ended."""
         self._unsettled: dict[str, str] = {}
+        self.outage: Outage | None = None
+        """The last time in which the ledger refused settlements."""
         """Why the ledger refused the settlement of a job that is still to be settled, by id."""
         host.work_signal.attach(self._events.wake)
 
@@ -297,9 +302,13 @@ class Dispatcher:
             # The job stays `running`: recovery at the next start counts the attempt as lost.
             self._forget(attempt)
         else:
+            if not self._unsettled:
+                self.outage = Outage(Stage.SETTLE, error.message, self._host.clock.now())
             self._unsettled[attempt.job.id] = error.message
             self._refused.append(attempt)
 
     def _forget(self, attempt: Attempt) -> None:
-        self._unsettled.pop(attempt.job.id, None)
+        was_refused = self._unsettled.pop(attempt.job.id, None) is not None
+        if was_refused and not self._unsettled and self.outage is not None:
+            self.outage = replace(self.outage, ended_at=self._host.clock.now())
         self._workers.forget(attempt)

@@ -13,6 +13,15 @@ from functools import partial
 
 from ductile._fast_dataclass import dataclass
 from ductile.clock import to_text
+from ductile.core.alerts.outage import Outage
+from ductile.engine.observability.outages import OutageHistory
+from ductile.engine.observability.parts import (
+    CRITICAL_LOOPS,
+    DISPATCHER,
+    FILE,
+    LEDGER,
+    UNDELIVERED,
+)
 from ductile.engine.services import Services
 from ductile.errors import DuctileError, LedgerError
 from ductile.log import logger
@@ -25,12 +34,6 @@ TICK_SECONDS = 5.0
 IDLE_PROBE_SECONDS = 30.0
 """Between two probes that no caller asked for; each one writes to the disk."""
 LOG_AGAIN_SECONDS = 60.0
-CRITICAL_LOOPS = frozenset({"config", "scheduler", "retries", "nodes", "schema"})
-"""Loops without which jobs do not start; the others delay only their own work."""
-LEDGER, FILE, DISPATCHER = "ledger", "ledger file", "dispatcher"
-UNDELIVERED = "undelivered alerts"
-PARTS = (LEDGER, FILE, *Stage, DISPATCHER, UNDELIVERED)
-"""Every part besides the loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,9 @@ class _Probe:
 
     def __init__(self, gateway: Services) -> None:
         self._ledger, self._id = gateway.ledger, gateway.entropy.uuid()
-        self.started_at, self._now = gateway.clock.monotonic(), gateway.clock.now()
+        self.started_at, self.now = gateway.clock.monotonic(), gateway.clock.now()
         policy, tx_config = gateway.claim_policy(), gateway.compiled.tx_config
-        self._job_probe = JobProbe(self._id, policy, tx_config, self._now)
+        self._job_probe = JobProbe(self._id, policy, tx_config, self.now)
         self.failure: FailingPart | None = None
         self.done = threading.Event()
 
@@ -64,7 +67,7 @@ class _Probe:
         if not isinstance(error, RolledBack):
             self._end(self._job_probe.stage, error)
             return
-        work = partial(commit_nothing, id=self._id, now=to_text(self._now))
+        work = partial(commit_nothing, id=self._id, now=to_text(self.now))
         try:
             self._ledger.submit(work, lambda _result, error: self._end(Stage.COMMIT, error))
         except LedgerError as refusal:
@@ -89,6 +92,8 @@ class HealthMonitor:
         self._logged_at = 0.0
         self.last_failing: tuple[FailingPart, ...] = ()
         """The result of the last check."""
+        self.outages = OutageHistory()
+        """Those of critical parts."""
 
     def check(self, *, probe_max_age: float = PROBE_MAX_AGE) -> tuple[FailingPart, ...]:
         """The parts that fail now, critical ones first; waits up to `PROBE_TIMEOUT`."""
@@ -97,7 +102,27 @@ class HealthMonitor:
             return (FailingPart(LEDGER, gateway.failure.message, gateway.failure.code),)
         found = {part.part: part for part in (*self._observe(), *self._probe_ledger(probe_max_age))}
         self.last_failing = tuple(sorted(found.values(), key=lambda part: not part.critical))
+        self.outages.update(self._list_outages(), gateway.clock.now())
         return self.last_failing
+
+    def _list_outages(self) -> Iterator[Outage]:
+        """The outages of the parts that fail, and the last ones of those that know their own."""
+        gateway, own = self._gateway, dict[str, Outage]()
+        loops = [loop for name, loop in tuple(gateway.loops.items()) if name in CRITICAL_LOOPS]
+        for source in (gateway.dispatcher, *loops):
+            if source is not None and source.outage is not None:
+                own[source.outage.part] = source.outage
+        yield from own.values()
+        for part in self.last_failing:
+            if part.critical and (part.part not in own or own[part.part].error != part.error):
+                yield Outage(part.part, part.error, self._find_start(part))
+
+    def _find_start(self, part: FailingPart) -> datetime:
+        """When the part was first known to fail."""
+        probe = self._probe
+        if probe is not None and part.part in (LEDGER, *Stage):
+            return probe.now
+        return self._gateway.clock.now()
 
     def _probe_ledger(self, max_age: float) -> Iterator[FailingPart]:
         now = self._gateway.clock.monotonic()

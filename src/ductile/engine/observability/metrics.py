@@ -16,7 +16,7 @@ from ductile.engine.observability.counters import (
     Histogram,
     choose_plugin_label,
 )
-from ductile.engine.observability.health import PARTS
+from ductile.engine.observability.parts import PARTS
 from ductile.engine.observability.prometheus import (
     format_histogram,
     format_metric,

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import ductile
-from ductile.engine.observability.health import LEDGER, FailingPart
+from ductile.engine.observability.health import FailingPart
+from ductile.engine.observability.parts import LEDGER
 from ductile.engine.services import Services
 from ductile.errors import LedgerError
 from ductile.http.middleware.auth import principal_of

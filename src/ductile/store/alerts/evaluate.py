@@ -76,6 +76,8 @@ class AlertPlan:
     forgotten: list[str] = field(default_factory=list)
     positions: dict[str, Position] = field(default_factory=dict)
     changes: list[AlertChange] = field(default_factory=list)
+    new_endpoints: set[str] = field(default_factory=set)
+    """Inbound webhooks whose silence counts from now on."""
     next_look: datetime | None = None
     has_more: bool = False
     """Whether another evaluation should follow at once."""
@@ -83,7 +85,7 @@ class AlertPlan:
     def __bool__(self) -> bool:
         """Whether there is anything to write."""
         parts = (self.new_rules, self.seen, self.forgotten, self.positions, self.changes)
-        return any(parts)
+        return any(parts) or bool(self.new_endpoints)
 
     def look_at(self, moment: datetime | None) -> None:
         if moment is not None and (self.next_look is None or moment < self.next_look):
@@ -139,6 +141,7 @@ class _Planner:
             if abs(self._now - rule_row.seen_at) > SEEN_EVERY:
                 self._plan.seen.append(rule.name)
             self._plan_rule(rule, rule_row, active.get(rule.name, ()))
+        self._plan.new_endpoints = self._levels.new_endpoints
         return self._plan
 
     def _plan_rule(self, rule: AlertRule, row: RuleRow, active: Iterable[AlertRow]) -> None:
@@ -240,6 +243,9 @@ def _apply(
         tx.run("insert_alert_rule", name=name, xact=position.xact, notice_id=position.id, now=now)
     for name in made.seen:
         tx.run("see_alert_rule", name=name, now=now)
+    for path in sorted(made.new_endpoints):
+        # No sender has an empty id.
+        tx.run("insert_receipt", endpoint=path, delivery_id="", job_id=None, now=now)
     for name, position in made.positions.items():
         tx.run("move_alert_rule", name=name, xact=position.xact, notice_id=position.id)
     return list(_write_changes(tx, made, inputs, tx_config, ids))

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import orjson
+
 from ductile._fast_dataclass import dataclass
 from ductile.clock import moment_of, to_text
 from ductile.core.alerts.causes import Cause, make_cause
 from ductile.core.alerts.conditions import Condition
 from ductile.core.alerts.node_subjects import disk_subject, find_node, part_subject
+from ductile.core.alerts.outage import Outage
 from ductile.core.alerts.rules import AlertRule
 from ductile.core.alerts.silence import Occurrence, find_missed, find_silence
 from ductile.core.jobs.limits import document
@@ -36,12 +39,12 @@ class Watched:
     schedules: tuple[Schedule, ...] = ()
     plugins: frozenset[str] = frozenset()
     """The loaded plugins."""
-    endpoints: tuple[tuple[str, str | None, str | None], ...] = ()
-    """Path of each inbound webhook, and the plugin or the pipeline that it starts."""
+    endpoints: tuple[str, ...] = ()
+    """Paths of the inbound webhooks."""
     disk: tuple[int, int] | None = None
     """Free and total bytes of the state directory's disk."""
-    failing: tuple[tuple[str, str], ...] = ()
-    """The critical parts of the gateway that fail, each with its error."""
+    outages: tuple[Outage, ...] = ()
+    """Those of the critical parts of the gateway that were not reported yet, or still last."""
     node: str = ""
     """The name of this node, whose disk and parts these are; empty for a gateway alone."""
 
@@ -54,6 +57,8 @@ class Levels:
         self._entries: dict[tuple[str, str], dict[str, Any]] | None = None
         self._pauses, self._pause_ends = load_pauses(tx, now), PauseEnds(tx, now)
         self._nodes: frozenset[str] | None = None
+        self.new_endpoints: set[str] = set()
+        """Watched ones of which the ledger knows nothing: their silence counts from now on."""
 
     def read(self, rule: AlertRule, row: RuleRow) -> list[Cause]:
         """Everything that fails now by the lasting conditions of the rule."""
@@ -173,14 +178,13 @@ class Levels:
 
     def _silent_webhooks(self, rule: AlertRule, row: RuleRow) -> Iterator[Cause]:
         found: dict[str, datetime] = {}
-        for path, plugin, pipeline in self._watched.endpoints:
-            if plugin is not None:
-                newest = self._tx.one("newest_webhook_job", plugin=plugin, window=ATTEMPTS)
-            else:
-                newest = self._tx.one("newest_webhook_run", pipeline=pipeline, window=ATTEMPTS)
-            last = moment_of(newest[0]) if newest and newest[0] else None
-            # A source without any event is silent since the rule exists.
-            found[f"webhook:{path}"] = last or row.created_at
+        paths = orjson.dumps(self._watched.endpoints).decode()
+        for path, *times in self._tx.all("last_accepted", ids=paths):
+            last = moment_of(max(filter(None, times), default=""))
+            if last is not None:
+                found[f"webhook:{path}"] = last
+            elif rule.has_name(f"webhook:{path}"):
+                self.new_endpoints.add(path)
         for _, source, event, at in self._tx.all("webhook_activity", limit=MOST):
             found[f"webhook:{source}/{event}"] = moment_of(at or "") or row.created_at
         for subject, last in found.items():
@@ -262,10 +266,12 @@ class Levels:
             subject = disk_subject(self._watched.node)
             yield make_cause(Condition.DISK_FREE, subject, self._now, error=text)
 
-    def _health(self, _rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
-        for part, error in self._watched.failing:
-            subject = part_subject(self._watched.node, part)
-            yield make_cause(Condition.HEALTH, subject, self._now, error=error)
+    def _health(self, rule: AlertRule, _row: RuleRow) -> Iterator[Cause]:
+        for outage in self._watched.outages:
+            if outage.has_lasted(rule.policy.lasts):
+                subject = part_subject(self._watched.node, outage.part)
+                text = outage.description
+                yield make_cause(Condition.HEALTH, subject, outage.since, error=text)
 
     def _list_schedules(self, rule: AlertRule) -> Iterator[tuple[Schedule, dict[str, Any]]]:
         entries = self._read_entries()

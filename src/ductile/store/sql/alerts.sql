@@ -167,19 +167,11 @@ SELECT max(CASE WHEN status = 'succeeded' THEN completed_at END), min(completed_
   SELECT status, completed_at FROM job_log
   WHERE plugin = :plugin ORDER BY seq DESC LIMIT :window) AS newest;
 
--- name: newest_webhook_job
-SELECT max(created_at) FROM (
-  SELECT submitted_by, created_at FROM job_log
-  WHERE plugin = :plugin ORDER BY seq DESC LIMIT :window) AS newest
-WHERE submitted_by = 'webhook';
-
--- name: newest_webhook_run
--- Among the newest runs of the pipeline, by their index.
-SELECT max(newest.created_at) FROM (
-  SELECT id, created_at FROM scopes WHERE pipeline = :pipeline AND split = ''
-  ORDER BY created_at DESC, id DESC LIMIT :window) AS newest
-WHERE EXISTS (SELECT 1 FROM job_queue j
-              WHERE j.scope_id = newest.id AND j.submitted_by = 'webhook');
+-- name: last_accepted
+-- When each endpoint last accepted a request: with a delivery id, and without one.
+SELECT given.id, (SELECT max(r.created_at) FROM webhook_receipts r WHERE r.endpoint = given.id),
+       (SELECT max(w.created_at) FROM webhook_signatures w WHERE w.endpoint = given.id)
+FROM @given@;
 
 -- name: missed_slots
 -- The newest occurrences from a time on that did not fire although they should have.
@@ -207,11 +199,12 @@ SELECT w.id, w.source_identifier, w.event_type,
 FROM webhook_configs w WHERE w.removed_at IS NULL ORDER BY w.id LIMIT :limit;
 
 -- name: dead_deliveries_since
-SELECT webhook_id, count(*), min(coalesce(last_attempted_at, created_at)),
-       max(coalesce(last_attempted_at, created_at)), max(error_detail)
-FROM webhook_deliveries
-WHERE status = 'dead' AND coalesce(last_attempted_at, created_at) >= :since
-GROUP BY webhook_id ORDER BY webhook_id LIMIT :limit;
+SELECT max(w.source_identifier || '/' || w.event_type), count(*),
+       min(coalesce(d.last_attempted_at, d.created_at)),
+       max(coalesce(d.last_attempted_at, d.created_at)), max(d.error_detail)
+FROM webhook_deliveries d JOIN webhook_configs w ON w.id = d.webhook_id
+WHERE d.status = 'dead' AND coalesce(d.last_attempted_at, d.created_at) >= :since
+GROUP BY d.webhook_id ORDER BY d.webhook_id LIMIT :limit;
 
 -- name: dead_relays_since
 SELECT instance, count(*), min(last_attempted_at), max(last_attempted_at), max(error_detail)

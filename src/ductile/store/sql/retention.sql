@@ -122,9 +122,19 @@ DELETE FROM event_context WHERE id IN (
   ORDER BY c.created_at LIMIT :limit);
 
 -- name: prune_receipts
+-- The newest of each endpoint stays: its silence is counted from it.
+WITH RECURSIVE endpoints(endpoint) AS (
+  SELECT min(endpoint) FROM webhook_receipts
+  UNION ALL
+  SELECT (SELECT min(endpoint) FROM webhook_receipts WHERE endpoint > endpoints.endpoint)
+  FROM endpoints WHERE endpoints.endpoint IS NOT NULL
+)
 DELETE FROM webhook_receipts WHERE (endpoint, delivery_id) IN (
-  SELECT endpoint, delivery_id FROM webhook_receipts
-  WHERE created_at < :before ORDER BY created_at LIMIT :limit);
+  SELECT r.endpoint, r.delivery_id FROM endpoints JOIN webhook_receipts r
+    ON r.endpoint = endpoints.endpoint AND r.created_at < :before
+   AND r.created_at < (SELECT max(n.created_at) FROM webhook_receipts n
+                       WHERE n.endpoint = endpoints.endpoint)
+  LIMIT :limit);
 
 -- name: prune_deliveries
 -- Delivered ones only, among the oldest of them.

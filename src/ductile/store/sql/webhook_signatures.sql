@@ -13,6 +13,16 @@ UPDATE webhook_signatures SET accepted_as = :accepted_as
 WHERE endpoint = :endpoint AND signature = :signature;
 
 -- name: prune_webhook_signatures
+-- The newest of each endpoint stays, as in prune_receipts.
+WITH RECURSIVE endpoints(endpoint) AS (
+  SELECT min(endpoint) FROM webhook_signatures
+  UNION ALL
+  SELECT (SELECT min(endpoint) FROM webhook_signatures WHERE endpoint > endpoints.endpoint)
+  FROM endpoints WHERE endpoints.endpoint IS NOT NULL
+)
 DELETE FROM webhook_signatures WHERE (endpoint, signature) IN (
-  SELECT endpoint, signature FROM webhook_signatures WHERE created_at < :before
-  ORDER BY created_at LIMIT :limit);
+  SELECT w.endpoint, w.signature FROM endpoints JOIN webhook_signatures w
+    ON w.endpoint = endpoints.endpoint AND w.created_at < :before
+   AND w.created_at < (SELECT max(n.created_at) FROM webhook_signatures n
+                       WHERE n.endpoint = endpoints.endpoint)
+  LIMIT :limit);
