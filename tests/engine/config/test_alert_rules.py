@@ -25,6 +25,9 @@ def named(site: Site) -> Site:
     site.plugin("page", OK)
     site.plugin("deaf", OK, commands=("poll",))
     site.plugin("off", OK, enabled=False)
+    site.settings["webhooks"] = {
+        "endpoints": [{"path": "/hook/github", "plugin": "work", "secret": "s" * 32}]
+    }
     steps = [{"id": "one", "uses": "page"}]
     site.settings["pipelines"] = [{"name": "escalate", "on": "x", "steps": steps}]
     return site
@@ -57,6 +60,12 @@ def test_rule_is_compiled_with_its_defaults(named: Site) -> None:
         ({"on": "run.failed", "to": "escalate"}, "can only report its own target"),
         ({"on": "schedule.silent", "for": "1h", "to": "page", "only": "wrok"}, "reports nothing"),
         ({"on": "job.dead", "to": "page", "only": ["w[12]*", "x/y"]}, "reports nothing"),
+        (
+            {"on": "webhook.silent", "for": "1h", "to": "page", "only": "/hook/gihtub"},
+            "reports nothing; found \"/hook/gihtub\"; did you mean '/hook/github'?",
+        ),
+        ({"on": "health", "to": "page", "only": "leger"}, "did you mean 'ledger'?"),
+        ({"on": "disk.free", "to": "page", "only": "/var"}, "reports nothing"),
     ],
 )
 def test_target_that_cannot_work_is_refused(
@@ -65,7 +74,7 @@ def test_target_that_cannot_work_is_refused(
     with pytest.raises(ConfigError) as caught:
         compile_site(named, {"on": "job.dead", "to": "page"}, rule)
     [problem] = caught.value.problems
-    assert message in problem.message
+    assert message in str(problem)
     assert problem.path[:2] == ("alerts", 1)
     assert problem.line
 
@@ -75,9 +84,17 @@ def test_pattern_that_matches_nothing_among_others_is_a_warning(named: Site) -> 
     rules = [
         {"on": "schedule.missed", "to": "page", "only": ["work/night*", "wrok", "escalate"]},
         {"on": ["job.dead", "agent.silent"], "for": "1h", "to": "page", "only": "agent-7"},
+        {"on": "webhook.silent", "for": "1h", "to": "page", "only": ["bank/paid", "hook/github"]},
+        {"on": "webhook.silent", "for": "1h", "to": "page", "only": ["bank", "/hook/gitlab"]},
+        {"on": ["disk.free", "health"], "to": "page", "only": ["disk", "scheduler", "led*"]},
+        {"on": "delivery.dead", "to": "page", "only": ["bank/paid"]},
     ]
     warnings = [one for one in compile_site(named, *rules).warnings if "alerts" in one.path]
-    assert [(one.found, one.nearest) for one in warnings] == [('"wrok"', "work")]
+    assert [(one.found, one.nearest) for one in warnings] == [
+        ('"wrok"', "work"),
+        ('"hook/github"', "/hook/github"),
+        ('"/hook/gitlab"', "/hook/github"),
+    ]
 
 
 def test_target_that_is_one_of_several_subjects_is_accepted(named: Site) -> None:

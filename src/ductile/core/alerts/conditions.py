@@ -59,6 +59,8 @@ OF_CONFIGURATION = OF_PLUGINS | {
     Condition.QUEUE_AGE,
 }
 """Conditions whose subjects are all named in the configuration."""
+OF_AGENTS = frozenset({Condition.AGENT_SILENT, Condition.WEBHOOK_SILENT, Condition.DELIVERY_DEAD})
+"""Conditions whose subjects may be agents or webhooks of agents, which only the ledger knows."""
 MEANINGS = {
     Condition.JOB_DEAD: "a job has failed, and is not tried again",
     Condition.RUN_FAILED: "a pipeline run has failed",

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Set
 
 from ductile.config import Settings
 from ductile.config.models.alerts import AlertSettings
-from ductile.core.alerts.conditions import OF_CONFIGURATION, OF_PLUGINS, Condition
+from ductile.core.alerts.conditions import OF_AGENTS, OF_CONFIGURATION, OF_PLUGINS, Condition
+from ductile.core.alerts.node_subjects import DISK, OF_NODE
 from ductile.core.alerts.rules import AlertRule, Grouping, matches
 from ductile.core.alerts.state_machine import AlertPolicy
 from ductile.core.delivery.ssrf import Forbidden, check_addresses, parse_url
@@ -14,6 +15,7 @@ from ductile.core.jobs.commands import HANDLE
 from ductile.core.pipelines.pipeline import Pipeline
 from ductile.core.values.json_values import shorten
 from ductile.core.values.suggest import nearest
+from ductile.engine.observability.parts import CRITICAL
 from ductile.errors import Path, Problem, Severity, errors_of
 
 Commands = Mapping[str, frozenset[str]]
@@ -103,26 +105,52 @@ def _target_problems(
 def _unmatched_patterns(
     entry: AlertSettings, at: Path, settings: Settings, plugins: Commands
 ) -> Iterator[Problem]:
-    """Patterns of `only` that match nothing: the rule reports nothing, or less than it seems to."""
-    watched = {Condition(word) for word in entry.on}
-    if not watched <= OF_CONFIGURATION:
-        return
-    names = {*plugins, *(pipeline.name for pipeline in settings.pipelines)}
-    for plugin, own in settings.plugins.items():
-        names |= {f"{plugin}/{schedule.id}" for schedule in own.schedules}
-    for pipeline in settings.pipelines:
-        names |= {f"{pipeline.name}/{schedule.id}" for schedule in pipeline.schedules}
+    """Patterns of `only` that match nothing: the rule reports nothing, or less than it seems to.
+
+    One that may match a name of the ledger is reported only if it is similar to another name.
+    """
+    names, is_open = _list_names(entry, settings, plugins)
     unmatched = [
         pattern for pattern in entry.only if not any(matches([pattern], name) for name in names)
     ]
-    nothing = "no plugin, pipeline or schedule has this name"
-    if unmatched and len(unmatched) == len(entry.only):
-        found, close = shorten(", ".join(unmatched)), nearest(unmatched[0], names)
+    # Only paths of endpoints begin with a slash.
+    certain = [one for one in unmatched if not is_open or one.startswith("/")]
+    nothing = "nothing that the rule watches has this name"
+    if certain and len(certain) == len(entry.only):
+        found, close = shorten(", ".join(certain)), nearest(certain[0], names)
         yield Problem(f"{nothing}: the rule reports nothing", at, found=found, nearest=close)
         return
     for pattern in unmatched:
         found, close = shorten(pattern), nearest(pattern, names)
-        yield Problem(nothing, at, found=found, nearest=close, severity=Severity.WARNING)
+        if pattern in certain:
+            yield Problem(nothing, at, found=found, nearest=close, severity=Severity.WARNING)
+        elif close is not None:
+            text = "nothing in the configuration has this name"
+            yield Problem(text, at, found=found, nearest=close, severity=Severity.WARNING)
+
+
+def _list_names(
+    entry: AlertSettings, settings: Settings, plugins: Commands
+) -> tuple[set[str], bool]:
+    """What the rule can watch by the configuration, and whether the ledger may have more."""
+    watched, names = {Condition(word) for word in entry.on}, set[str]()
+    if watched & OF_CONFIGURATION:
+        names |= {*plugins, *(pipeline.name for pipeline in settings.pipelines)}
+        for plugin, own in settings.plugins.items():
+            names |= {f"{plugin}/{schedule.id}" for schedule in own.schedules}
+        for pipeline in settings.pipelines:
+            names |= {f"{pipeline.name}/{schedule.id}" for schedule in pipeline.schedules}
+    if Condition.WEBHOOK_SILENT in watched:
+        names |= {endpoint.path for endpoint in settings.webhooks.endpoints}
+    if Condition.DELIVERY_DEAD in watched:
+        names |= {instance.name for instance in settings.instances}
+    if Condition.DISK_FREE in watched:
+        names.add(DISK)
+    if Condition.HEALTH in watched:
+        names |= CRITICAL
+    # Agents and their webhooks are in the ledger, and so are the other nodes.
+    is_shared = settings.state.url is not None
+    return names, bool(watched & OF_AGENTS or (is_shared and watched & OF_NODE))
 
 
 def _own_problems(
