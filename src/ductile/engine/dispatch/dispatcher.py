@@ -60,9 +60,9 @@ class Dispatcher:
         self.is_alive = True
         """False once `loop` has ended."""
         self._unsettled: dict[str, str] = {}
+        """Why the ledger refused the settlement of a job that is still to be settled, by id."""
         self.outage: Outage | None = None
         """The last time in which the ledger refused settlements."""
-        """Why the ledger refused the settlement of a job that is still to be settled, by id."""
         host.work_signal.attach(self._events.wake)
 
     def close(self) -> None:
