@@ -93,7 +93,7 @@ def test_an_option_that_resembles_no_other_gets_no_suggestion(
     assert "mean" not in capsys.readouterr().err
 
 
-def test_a_bundled_plugin_that_is_not_loaded_is_reported_with_the_lines_to_add(
+def test_unconfigured_bundled_plugin_is_reported_with_the_lines_to_add(
     cli: CliRunner,
 ) -> None:
     for line in (("run", "echo"), ("job", "list", "--plugin", "echo")):

@@ -295,7 +295,7 @@ def test_high_security_file_that_is_not_included_is_compared_with_the_seal(
     assert "has changed" in only(config_dir.load_errors({name: "{}"})).message
 
 
-def test_sealed_high_security_file_in_a_subdirectory_is_compared_with_the_seal(
+def test_sealed_file_in_a_subdirectory_is_compared_with_the_seal(
     config_dir: ConfigDir,
 ) -> None:
     config_dir.write({"config.yaml": "include: [sub/tokens.yaml]", "sub/tokens.yaml": "{}"})

@@ -323,7 +323,7 @@ LOCKS = "1: FLOCK  ADVISORY  WRITE 4001 {other} 0 EOF\n2: FLOCK  ADVISORY  WRITE
         ("00:1", "", None),
     ],
 )
-def test_lock_with_the_same_inode_number_on_another_file_system_is_not_taken_for_ours(
+def test_lock_of_another_file_system_is_not_taken_for_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_device: str, text: str, pid: int | None
 ) -> None:
     path = tmp_path / "ductile.lock"

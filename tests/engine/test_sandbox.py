@@ -154,9 +154,7 @@ def test_the_configuration_narrows_what_the_manifest_asks_for(site: Site, tmp_pa
     assert not reaches(found.read, outside / "b")
 
 
-def test_a_sandboxed_plugin_is_started_warm_unless_its_code_would_run_outside(
-    site: Site, tmp_path: Path
-) -> None:
+def test_sandboxed_plugin_starts_warm_unless_code_runs_outside(site: Site, tmp_path: Path) -> None:
     line, warm = f"#!{sys.executable}\n", "runtime: {python: warm}\nsandbox: {}\n"
     own = site.plugin("own", "", manifest=warm)
     (own / "bin").mkdir()

@@ -269,7 +269,7 @@ def end_due_waits(running: Running) -> None:
     timer.tick(gateway.clock.now())
 
 
-def test_approval_at_a_node_that_does_not_know_the_pipeline_continues_its_run(
+def test_approval_at_a_node_without_the_pipeline_continues_the_run(
     site: Site, another: Callable[[], Site], postgres: Server
 ) -> None:
     url, other = postgres.database(), another()

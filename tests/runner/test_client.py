@@ -184,7 +184,7 @@ def read_recall_late(slot: SlotClient, plugins: Plugins, first: Gate, *buffered:
     slot.advance()
 
 
-def test_a_recall_that_is_read_after_the_run_is_too_late_for_the_next_launch(
+def test_recall_read_after_the_run_is_too_late(
     slot: SlotClient, plugins: Plugins, first: Gate
 ) -> None:
     read_recall_late(slot, plugins, first, plugins.launch("/bin/echo", "second"))
@@ -364,7 +364,7 @@ def test_a_slot_that_dies_loses_its_run_and_no_buffered_launch(
     assert fifo.line() == "yes"
 
 
-def test_a_slot_that_dies_with_an_unread_buffered_launch_has_taken_the_first(
+def test_slot_that_dies_with_a_buffered_launch_has_taken_the_first(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     """The unread data is not the first launch, which must not be started again."""

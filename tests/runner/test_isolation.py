@@ -117,7 +117,7 @@ def test_a_child_that_was_there_before_the_runner_is_spared(plugins, fifo):
         os.kill(bystander, signal.SIGKILL)
 
 
-def test_a_plugin_cannot_read_the_environment_of_the_gateway_from_its_parent(plugins):
+def test_plugin_cannot_read_the_gateway_environment(plugins):
     os.environ["GATEWAY_SECRET"] = "hunter2hunter2"
     try:
         pool = RunnerPool(1)

@@ -26,7 +26,7 @@ time.sleep(0.1)
 """
 
 
-def test_a_grandchild_that_holds_the_pipes_neither_hangs_the_slot_nor_survives(run, plugins):
+def test_grandchild_with_open_pipes_does_not_hang_the_slot(run, plugins):
     outcome = run(plugins.shell("sleep 3600 & echo $!"))
     assert outcome.ending is Ending.EXITED
     assert process_state(int(outcome.stdout)) == ""

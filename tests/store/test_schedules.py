@@ -324,7 +324,7 @@ def test_polls_of_other_entries_count(t: Timer) -> None:
     assert t.after(1, other).job_ids == ()
 
 
-def test_occurrence_that_waits_for_polls_of_other_entries_fires_when_they_end(t: Timer) -> None:
+def test_occurrence_fires_when_polls_of_other_entries_end(t: Timer) -> None:
     other = replace(MINUTELY, id="other", rule=Cron("* * * * *"))
     t.begin()
     t.see(other)

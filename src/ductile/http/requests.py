@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
@@ -21,7 +22,7 @@ from ductile.config.models.units import parse_duration
 from ductile.core.jobs.limits import DEEPEST, too_deep
 from ductile.core.values.json_integers import has_integer_beyond_64_bits
 from ductile.core.values.suggest import nearest
-from ductile.errors import DuctileError, UsageError, dotted
+from ductile.errors import DuctileError, Refused, UsageError, dotted
 from ductile.http.models.fields import RequestModel
 from ductile.model import NewJob, SubmittedBy
 
@@ -86,6 +87,17 @@ def submitted_by(request: Request) -> SubmittedBy:
     local = request.app.state.access.local
     cli = local and request.headers.get("x-ductile-client") == "cli"
     return SubmittedBy.CLI if cli else SubmittedBy.API
+
+
+def local_directory(request: Request, directory: str | None) -> Path | None:
+    """A directory of this machine, which only callers on the local socket can name."""
+    if directory is None:
+        return None
+    if not request.app.state.access.local:
+        raise Refused("a directory can be given on the local socket only")
+    if not directory.startswith("/") or "\0" in directory:
+        raise UsageError("directory must be absolute")
+    return Path(directory)
 
 
 def new_job(

@@ -98,8 +98,13 @@ def split_page(
 def action_response(plan: dict[str, Any], *, dry_run: bool, **done: Any) -> Response:
     """Return 202 with the plan and what was done, or with `dry_run` 200 and the plan alone."""
     if dry_run:
-        return JsonResponse({**plan, "dry_run": True})
+        return change_response(plan, dry_run=True)
     return JsonResponse({**plan, **done}, 202)
+
+
+def change_response(done: dict[str, Any], *, dry_run: bool) -> Response:
+    """Return 200 with what was done, or with `dry_run` would be."""
+    return JsonResponse({**done, "dry_run": True} if dry_run else done)
 
 
 def error_response(

@@ -125,7 +125,7 @@ def test_names_that_only_the_files_have_are_explained(cli: CliRunner) -> None:
         assert cli("schedule", "next", "fresh").code == 0
 
 
-def test_doctor_reports_a_gateway_with_the_ledger_that_the_files_named_before(
+def test_doctor_reports_a_gateway_on_the_previous_ledger(
     cli: CliRunner,
 ) -> None:
     config = (cli.root / "config.yaml").read_text()

@@ -318,7 +318,7 @@ def test_root_installs_with_the_rights_of_the_owner(gate: CliRunner, shared: Pat
 
 
 @only_root
-def test_staging_directory_that_its_owner_replaces_gives_no_access_to_files_of_root(
+def test_replaced_staging_directory_gives_no_access_to_files_of_root(
     gate: CliRunner, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     victim = tmp_path / "victim"

@@ -85,7 +85,7 @@ class TestPaths:
     def test_absolute_paths_are_kept(self, config_dir: ConfigDir) -> None:
         assert config_dir.load("plugins_dir: /opt/p").settings.plugin_roots == (Path("/opt/p"),)
 
-    def test_relative_path_in_an_included_file_starts_at_the_configuration_directory(
+    def test_relative_path_starts_at_the_configuration_directory(
         self, config_dir: ConfigDir
     ) -> None:
         files = {"config.yaml": "include: [sub/a.yaml]", "sub/a.yaml": "plugin_roots: [p]"}

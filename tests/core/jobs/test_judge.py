@@ -201,7 +201,7 @@ def test_a_passing_shortage_uses_up_no_attempt(code):
     assert settled.retry_at == NOW + timedelta(seconds=5)
 
 
-def test_a_shortage_that_does_not_pass_is_waited_for_twice_as_long_each_time():
+def test_lasting_shortage_doubles_the_wait():
     waited, job = [], JOB
     for _ in range(100):
         settled = verdict(Outcome(Ending.NOT_SPAWNED, errno=errno.ENOMEM), job=job)
@@ -233,7 +233,7 @@ def test_a_job_whose_files_have_no_room_waits_with_a_reason(error, reason):
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.EINVAL, None])
-def test_an_entrypoint_that_cannot_be_started_fails_without_retry_with_a_reason(code):
+def test_entrypoint_that_cannot_start_fails_without_retry(code):
     settled = verdict(Outcome(Ending.NOT_SPAWNED, errno=code, reason="no /bin/nosuch"))
     assert settled.path == FAILED
     assert settled.error == "no /bin/nosuch"
@@ -277,7 +277,7 @@ def test_a_stop_gives_the_job_back_at_once_and_uncounted(attempt):
     ],
     ids=["timed out", "lost", "not spawned", "failed"],
 )
-def test_a_job_that_was_cancelled_and_ends_in_another_way_is_not_tried_again(outcome, cancelled):
+def test_cancelled_job_is_not_retried_however_it_ends(outcome, cancelled):
     settled = verdict(outcome, cancelled=cancelled)
     assert settled.path == (JobStatus.DEAD,)
     assert (settled.error, settled.retry_at, settled.cancelled) == (cancelled.value, None, True)
@@ -346,7 +346,7 @@ def test_streams_that_are_no_text_are_kept_readable():
     assert settled.stderr == "\ufffd\ufffderr"
 
 
-def test_nul_in_a_response_becomes_a_replacement_character_wherever_it_is_stored():
+def test_nul_in_a_response_is_replaced():
     body = b'{"status": "error", "error": "a\\u0000b", "logs": ["x\\u0000"], "result": "\\u0000"}'
     settled = verdict(exited(body))
     stored = f"{settled.error}{settled.logs}{settled.result}"
@@ -435,7 +435,7 @@ def test_a_secret_in_a_spawn_errors_reason_is_not_stored():
     assert not leaks(verdict(outcome, rules=SECRETIVE).error)
 
 
-def test_secret_named_keys_of_state_updates_are_hidden_in_the_stored_result_alone():
+def test_secrets_in_state_updates_are_hidden_in_the_stored_result():
     updates = {"access_token": "short", "cursor": 7, "nested": {"apiKey": "abc"}}
     body = json.dumps({"status": "ok", "state_updates": updates, "result": "x"}).encode()
     settled = verdict(exited(body))
@@ -537,7 +537,7 @@ def answered(events, result="done", **entered):
     return judge(JOB, outcome, ROUTED, NOW, 0.5, None, Entered({}, **entered), BASE)
 
 
-def test_an_answer_whose_result_would_be_copied_over_and_over_fails_and_sets_nothing_going():
+def test_result_that_templates_would_multiply_fails_the_job():
     result = "x" * (MAX_COPIED // 10)
     few = answered([{"type": "x"}] * 9, result)
     assert (few.path, len(few.intents)) == (SUCCEEDED, 9)
@@ -566,7 +566,7 @@ def test_job_whose_plugin_is_gone_is_dead_and_counts_as_cancelled():
     assert gone.cancelled
 
 
-def test_a_job_that_is_left_to_others_waits_ever_longer_and_uses_up_no_attempt():
+def test_job_left_to_other_nodes_waits_longer_and_uses_no_attempt():
     first = left_to_others(JOB, "step s is gone", RULES, NOW)
     assert (first.path, first.counted, first.error) == (RELEASED, False, "step s is gone")
     assert first.retry_at == NOW + timedelta(seconds=SHORTAGE_SECONDS)

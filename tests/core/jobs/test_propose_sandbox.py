@@ -44,7 +44,7 @@ def test_writing_to_a_directory_that_is_only_readable_is_proposed():
         (("/home/me/a", "/home/me/b", "/home/me/c"), ("/home/me/a", "/home/me/b", "/home/me/c")),
     ],
 )
-def test_three_files_of_a_directory_become_the_directory_unless_it_is_broad(files, read):
+def test_three_files_of_a_directory_become_the_directory(files, read):
     assert proposed(*(("read", path) for path in files)).spec.read == read
 
 
@@ -67,7 +67,7 @@ def test_files_of_the_gateway_and_of_other_processes_are_never_proposed():
     assert len(found.notes) == 5
 
 
-def test_a_broad_directory_is_granted_only_to_create_files_and_then_with_a_note():
+def test_broad_directory_is_granted_only_with_a_note():
     found = proposed(("change", "/tmp"), ("list", "/etc"))
     assert (found.spec.write, found.spec.read) == (("/tmp",), ())
     assert "$TMPDIR" in found.notes[0]

@@ -73,7 +73,7 @@ def test_at_least_one_failure_is_counted(attempt, most, allowed):
     assert 1 <= failures_so_far(attempt, most, RetryPolicy(allowed)) <= attempt
 
 
-def test_a_config_that_now_allows_more_does_not_disturb_the_delays_of_old_jobs():
+def test_raised_maximum_does_not_change_delays_of_old_jobs():
     assert failures_so_far(2, 4, RetryPolicy(max_attempts=9)) == 2
 
 

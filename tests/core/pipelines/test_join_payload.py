@@ -17,7 +17,7 @@ def job(id_, branch, parent="p", joined=False, status=OK, result="r", error=None
     return EndedJob(id_, parent, branch, f"step.{id_}", status, result, joined, error)
 
 
-def test_each_last_job_has_an_entry_in_the_order_in_which_the_branches_began():
+def test_join_has_each_last_job_in_the_order_of_the_branches():
     jobs = [job("d", "0"), job("a", "10"), job("c", "2"), job("b", "10", parent="a")]
     payload = join_payload(jobs)
     assert [entry["job_id"] for entry in payload["branches"]] == ["d", "b", "c"]

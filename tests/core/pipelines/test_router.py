@@ -168,7 +168,7 @@ def test_lost_join_that_is_a_split_is_reported():
     assert [item.reason for item in routing.unrouted] == ["step t no longer exists in pipeline p"]
 
 
-def test_scope_without_a_recorded_join_continues_with_the_current_step_after_the_split():
+def test_scope_without_recorded_join_continues_with_the_current_step():
     table = router(pipeline(SPLIT, C))
     assert [job.plugin for job in joined(table, None).jobs()] == ["c"]
     for lost in ("gone", "step_1"):
@@ -266,7 +266,7 @@ def test_an_instance_has_a_root_context_with_its_origin():
     }
 
 
-def test_an_event_from_outside_goes_to_its_plugin_to_routes_and_to_pipelines():
+def test_external_event_goes_to_plugin_routes_and_pipelines():
     routes = [
         {"from": "a", "event_type": "webhook.github", "to": "b"},
         {"from": "a", "event_type": "webhook.github", "to": "a"},
@@ -361,7 +361,7 @@ class LookupsOnly(Mapping):
         raise AssertionError("routing measures an index")
 
 
-def test_the_cost_of_routing_does_not_grow_with_the_number_of_pipelines_and_routes():
+def test_routing_cost_does_not_grow_with_the_number_of_routes():
     def lookups(count: int) -> list[int]:
         plugins = {f"p{n}": frozenset({"handle"}) for n in range(count)}
         table = router(

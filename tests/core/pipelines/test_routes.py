@@ -30,7 +30,7 @@ def test_a_bad_route_is_refused_where_it_is_bad(route, path, part):
     assert [p for p in problems if p.path == path and part in str(p)]
 
 
-def test_a_target_without_handle_and_a_route_written_twice_are_warned_about():
+def test_target_without_handle_and_duplicate_route_are_warned_about():
     routes = compile_routes([GOOD, GOOD, {**GOOD, "to": "c"}], PLUGINS)
     assert isinstance(routes, Routes)
     assert routes.routes == (Route("a", "x", "b"), Route("a", "x", "c"))

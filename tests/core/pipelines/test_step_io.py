@@ -129,7 +129,7 @@ def test_a_switch_is_judged_without_a_process_and_passes_its_payload_on(n, verdi
     assert event == Event(f"ductile.switch.{verdict}", {"n": n}, None, "core.switch", NOW, "e1")
 
 
-def test_a_switch_reads_context_and_config_and_its_payload_has_no_context_in_it():
+def test_switch_reads_context_and_config():
     condition = {
         "all": [
             {"path": "context.user", "op": "eq", "value": "m"},
@@ -243,7 +243,7 @@ def test_a_silent_job_outside_any_pipeline_passes_on_nothing():
     assert len(passed_on(("x", None, None), in_pipeline=False)) == 1
 
 
-def test_the_column_of_a_handle_job_holds_the_envelope_and_of_others_the_payload():
+def test_payload_column_of_a_handle_job_is_its_envelope():
     event = Event("x", {"a": 1}, "k", "src", NOW, "e1")
     assert payload_column("handle", event) == {
         "type": "x",

@@ -152,7 +152,7 @@ def test_a_clock_set_back_does_not_keep_it_open(jump: timedelta) -> None:
     assert allowed
 
 
-def test_a_decision_with_a_time_from_before_the_opening_lets_nothing_through() -> None:
+def test_decision_from_before_the_opening_lets_nothing_through() -> None:
     early = NOW - timedelta(milliseconds=5)
     allowed, *_ = allow(opened(), early, POLICY, job_id="probe", outstanding=0)
     assert not allowed
@@ -206,7 +206,7 @@ steps = st.lists(
 
 @given(steps)
 @settings(max_examples=200, deadline=None)
-def test_whatever_happens_it_keeps_to_its_table_and_lets_a_probe_out_in_the_end(
+def test_breaker_keeps_to_its_table_and_probes_eventually(
     history: list[tuple[str, Result, int]],
 ) -> None:
     ledger = Ledger()

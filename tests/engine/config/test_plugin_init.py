@@ -125,7 +125,7 @@ def test_a_failed_init_is_run_again_at_the_next_reload(site: Site) -> None:
     assert ran(site) == ["init", "init", "poll"]
 
 
-def test_an_init_that_never_ends_is_timed_out_and_leaves_the_plugin_unhealthy(site: Site) -> None:
+def test_init_that_never_ends_leaves_the_plugin_unhealthy(site: Site) -> None:
     site.plugin("echo", "exec sleep 600", commands=COMMANDS, timeouts={"init": "100ms"})
     with site.running() as site_run:
         site_run.notice("job.dead")
@@ -180,7 +180,7 @@ def test_a_reload_during_init_still_initialises_the_new_config(site: Site) -> No
     assert calls.read_text().split() == ["init-old", "init-new", "poll-new"]
 
 
-def test_an_init_that_has_succeeded_is_not_queued_by_a_decision_made_before(site: Site) -> None:
+def test_succeeded_init_is_not_queued_by_an_earlier_decision(site: Site) -> None:
     site.plugin("echo", counting(site), commands=COMMANDS)
     with site.running() as site_run:
         site_run.run("echo")

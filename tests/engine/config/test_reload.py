@@ -191,7 +191,7 @@ def test_jobs_that_come_to_a_disabled_plugin_are_dead_with_a_reason(
         assert site_run.ended(source)["status"] == "succeeded"
 
 
-def test_a_dead_job_of_a_disabled_plugin_runs_once_it_is_enabled_and_retried(site: Site) -> None:
+def test_dead_job_runs_once_its_plugin_is_enabled_and_it_is_retried(site: Site) -> None:
     site.plugin("echo", OK, enabled=False)
     with site.running() as site_run:
         id = site_run.put("echo")
@@ -222,7 +222,7 @@ def test_queued_jobs_of_a_plugin_that_is_merely_refused_wait(site: Site) -> None
         assert site_run.ended(id)["status"] == "succeeded"
 
 
-def test_a_refused_config_is_refused_with_all_its_problems_and_changes_nothing(site: Site) -> None:
+def test_invalid_config_is_refused_with_all_problems(site: Site) -> None:
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
     with site.running() as site_run:
         before = site_run.gateway.compiled
@@ -379,7 +379,7 @@ def test_another_database_takes_a_restart_and_is_not_quoted(site: Site) -> None:
         ("url", {"url": "postgresql://me:pw@db/x", "dir": "./data"}),
     ],
 )
-def test_changed_ledger_location_warns_that_nothing_is_moved_and_how_to_move_it(
+def test_changed_ledger_location_warns_and_explains_the_move(
     site: Site, key: str, state: dict[str, str]
 ) -> None:
     site.plugin("echo", OK)

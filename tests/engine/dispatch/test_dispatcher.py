@@ -63,7 +63,7 @@ def run_another(single: DispatcherUnderTest) -> None:
         (2, 4, 5, [(2, 4, 0)]),
     ],
 )
-def test_a_batch_has_no_more_than_the_ledger_takes_and_prefetches_only_alone(
+def test_batch_has_no_more_than_the_ledger_takes(
     settling: int, claims: int, prefetch: int, batches: list[tuple[int, int, int]]
 ) -> None:
     attempts = [SimpleNamespace(commit_alone=False) for _ in range(settling)]

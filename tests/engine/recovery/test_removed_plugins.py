@@ -113,7 +113,7 @@ def test_queued_jobs_of_a_removed_root_are_dead(
     assert line["reason"] == "plugin removed"
 
 
-def test_queued_jobs_of_a_bundled_plugin_that_is_no_longer_configured_are_dead(site: Site) -> None:
+def test_jobs_of_a_bundled_plugin_that_was_removed_are_dead(site: Site) -> None:
     site.settings["plugin_roots"] = [str(site.plugins), "bundled:"]
     site.settings["plugins"]["fetch"] = {}
     id = queue(site, "fetch")

@@ -393,7 +393,7 @@ def test_jobs_of_a_disconnected_node_are_requeued_without_counting(
 
 
 @pytest.mark.parametrize("when", ["while it is lost", "after it was regained"])
-def test_job_whose_claim_is_answered_after_the_lease_was_lost_does_not_start(
+def test_job_claimed_after_the_lease_was_lost_does_not_start(
     node: Make, url: str, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """Another node may have started it in the meantime."""

@@ -111,7 +111,7 @@ def test_outstanding_job_skips_the_next_occurrences(make_scheduler) -> None:
 
 
 @pytest.mark.parametrize("rule", [{"every": "1h"}, {"cron": "0 * * * *"}], ids=str)
-def test_schedules_of_one_plugin_that_are_due_together_run_one_after_another(
+def test_due_schedules_of_one_plugin_run_one_after_another(
     make_scheduler, rule: dict[str, str]
 ) -> None:
     harness = make_scheduler(*({"id": id, **rule} for id in "abc"))

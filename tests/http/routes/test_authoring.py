@@ -37,7 +37,7 @@ def test_value_of_a_setting_is_not_recorded() -> None:
         assert b"not-for-the-log" not in recorded.raw
 
 
-def test_plan_lists_changes_and_accepts_a_directory_on_the_local_socket_only() -> None:
+def test_plan_accepts_a_directory_on_the_local_socket_only() -> None:
     with running_api(CONFIG + "plugins: {echo: {config: {}}}\n", working=False) as api:
         assert api.ask("GET", "/config/plan").json["changed"] is False
         (api.root / "config.yaml").write_text(CONFIG + "plugins: {echo: {parallelism: 2}}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.http.harness import CONFIG, ECHO, MANIFEST, READER, plugin, running_api
 
 
-def test_comparisons_need_every_scope_and_are_recorded_before_a_process_starts() -> None:
+def test_comparisons_need_every_scope_and_are_audited_first() -> None:
     with running_api(CONFIG + "plugins: {echo: {config: {}}}\n") as api:
         path = "/plugins/echo/compare"
         assert (api.ask("POST", path, {}).status, api.ask("POST", path, {}).slug) == (

@@ -30,7 +30,7 @@ def test_plugin_without_state_had_none_before() -> None:
     assert StateHistory({}, (), None).before(None) == StateBefore({}, ())
 
 
-def test_removed_secret_is_the_present_one_and_uncertain_if_it_changed_later() -> None:
+def test_removed_secret_is_the_present_one() -> None:
     later = (*UPDATES, StateUpdate(at(40), {"token": REDACTED}))
     state, [note] = StateHistory({"n": 2, "token": "new"}, later, at(40)).before(at(30))
     assert state == {"n": 2, "token": "new"}

@@ -315,7 +315,7 @@ def test_sandboxes_that_the_kernel_does_not_hold(
     assert "files (needs Landlock ABI 3" in refused.why
 
 
-def test_a_refusal_that_only_the_running_gateway_has_is_over_after_a_reload(place: Site) -> None:
+def test_refusal_of_the_running_gateway_ends_with_a_reload(place: Site) -> None:
     entrypoint = place.plugin("late", OK) / "run"
     entrypoint.chmod(0o600)
     with run_with_socket(place) as (site_run, asking):
@@ -530,7 +530,7 @@ def test_every_command_that_is_named_exists() -> None:
         assert {word for word in line.split() if word.startswith("--")} <= flags, line
 
 
-def test_a_command_that_works_without_a_gateway_is_none_and_is_not_to_be_killed(
+def test_command_without_a_gateway_is_not_to_be_killed(
     place: Site,
 ) -> None:
     lock = InstanceLock(place.state)

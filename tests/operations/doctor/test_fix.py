@@ -42,7 +42,7 @@ def test_rights_are_removed_and_none_is_added(tmp_path: Path) -> None:
     assert apply_fix(warning("files", "w", "y", f"chmod o-w {link}"), None, tmp_path) is not None
 
 
-def test_file_that_the_gateway_may_read_by_the_rights_of_others_is_left_alone(
+def test_file_readable_only_by_the_rights_of_others_is_left_alone(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "config.yaml"

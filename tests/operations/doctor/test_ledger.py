@@ -362,7 +362,7 @@ def test_a_schedule_that_was_due_and_did_not_fire(place: Site) -> None:
     assert finding.severity is ERROR
 
 
-def test_the_rows_of_a_ledger_that_another_program_has_migrated_are_not_judged(
+def test_rows_of_a_ledger_with_unknown_migrations_are_not_judged(
     place: Site,
 ) -> None:
     with place.opened() as site_run:

@@ -70,7 +70,7 @@ def test_a_program_for_uv_without_a_block_needs_no_packages() -> None:
     assert read(PYTHON) is None
 
 
-def test_requirements_txt_is_read_without_comments_and_with_continued_lines() -> None:
+def test_requirements_txt_is_read_without_comments() -> None:
     digest = "a" * 64
     text = f"# a comment\nhttpx >= 0.27  # why\n\nrich==13.0 \\\n    --hash=sha256:{digest}\n"
     found = needed(PYTHON, text)

@@ -586,7 +586,7 @@ def test_silenced_rule_reports_after_the_silence(alerting: Alerting) -> None:
     assert [one.news for one in alerting.evaluate(7200)] == ["firing"]
 
 
-def test_recovery_in_a_silence_is_reported_with_the_duration_of_the_failure(
+def test_recovery_in_a_silence_is_reported_with_its_duration(
     alerting: Alerting,
 ) -> None:
     alerting.watch(rule(Condition.JOB_DEAD))
@@ -718,7 +718,7 @@ def test_moved_ledger_continues_after_the_events_that_were_evaluated(
 
 
 @pytest.mark.parametrize("tables", [("notices", "alert_rules"), ("alert_rules",)])
-def test_database_restored_on_a_younger_server_continues_after_the_evaluated_events(
+def test_database_on_a_younger_server_continues_after_evaluated_events(
     alerting: Alerting, open_ledger: Callable[[], Ledger], tables: tuple[str, ...]
 ) -> None:
     """Neither are evaluated events repeated, nor later ones lost."""

@@ -191,7 +191,7 @@ def test_postgres_sets_jobs_of_one_rate_aside_without_reading_all_of_them(
     assert on_postgres.read(set_aside.has_lost) is False
 
 
-def test_jobs_that_have_left_the_queue_are_read_once_per_claim_until_a_vacuum(
+def test_dead_tuples_are_read_once_per_claim_until_a_vacuum(
     on_postgres: PostgresLedger, clock: FakeClock
 ) -> None:
     execute(

@@ -107,7 +107,7 @@ def test_resumed_backlog_is_claimed_in_order_and_in_runs(make: Make) -> None:
     assert "start_consecutive" in seen.names
 
 
-def test_pause_that_has_reached_its_end_releases_the_jobs_before_it_is_removed(make: Make) -> None:
+def test_ended_pause_releases_jobs_before_it_is_removed(make: Make) -> None:
     q = make(limited())
     q.fill(3, OTHER)
     q.pause("nightly", seconds=60)

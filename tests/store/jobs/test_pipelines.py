@@ -409,7 +409,7 @@ HOOKS = ("job.completed", "job.failed", "job.timed_out")
 
 @pytest.mark.parametrize("outcome", [TIMED_OUT, Outcome(Ending.LOST)], ids=["late", "lost"])
 @pytest.mark.parametrize("again", [False, True], ids=["waiting", "retried"])
-def test_hooks_of_a_cancelled_job_report_whether_its_last_attempt_timed_out(
+def test_hooks_of_a_cancelled_job_report_a_timeout(
     ledger: Ledger, clock: FakeClock, entropy: CountingEntropy, outcome: Outcome, again: bool
 ) -> None:
     pipelines: list[dict[str, object]] = [
@@ -471,7 +471,7 @@ def test_retry_after_the_join_does_not_reopen_the_instance(make) -> None:
     assert harness.scope(instance) == "failed"
 
 
-def test_scope_waits_for_the_next_step_of_a_job_that_ended_in_the_same_transaction(
+def test_scope_waits_for_the_next_step_of_a_job_that_just_ended(
     make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch = {"steps": [{"uses": "b"}, {"id": "next", "uses": "d"}]}

@@ -120,18 +120,18 @@ SCHEDULES = (
 )
 
 PAUSES = (
-    get("/pauses", "jobs:ro", "flow.pauses.list_pauses", "Pauses"),
+    get("/pauses", "jobs:ro", "pauses.list_pauses", "Pauses"),
     *(
         post(f"{path}/{verb}", "system:rw", handler, model, body=body, audit=f"{noun}.{verb}")
         for noun, path, pause, resume in (
-            ("plugin", "/plugins/{name}", "flow.pauses.pause_plugin", "flow.pauses.resume_plugin"),
+            ("plugin", "/plugins/{name}", "pauses.pause_plugin", "pauses.resume_plugin"),
             (
                 "pipeline",
                 "/pipelines/{name}",
-                "flow.pauses.pause_pipeline",
-                "flow.pauses.resume_pipeline",
+                "pauses.pause_pipeline",
+                "pauses.resume_pipeline",
             ),
-            ("system", "/system", "flow.pauses.pause_system", "flow.pauses.resume_system"),
+            ("system", "/system", "pauses.pause_system", "pauses.resume_system"),
         )
         for verb, handler, model, body in (
             ("pause", pause, "Pause", "PauseBody"),
@@ -141,12 +141,12 @@ PAUSES = (
 )
 
 ALERTS = (
-    get("/alerts", "jobs:ro", "alerts.rules.list_alerts", "AlertRules"),
-    get("/alerts/{name}", "jobs:ro", "alerts.rules.show_alert", "AlertRuleDetail"),
+    get("/alerts", "jobs:ro", "alerts.list_alerts", "AlertRules"),
+    get("/alerts/{name}", "jobs:ro", "alerts.show_alert", "AlertRuleDetail"),
     post(
         "/alerts/{name}/test",
         "system:rw",
-        "alerts.rules.test_alert",
+        "alerts.test_alert",
         action("AlertTest"),
         body="ActionBody",
         audit="alert.test",
@@ -154,7 +154,7 @@ ALERTS = (
     post(
         "/alerts/{name}/silence",
         "system:rw",
-        "alerts.rules.silence_alert",
+        "alerts.silence_alert",
         "AlertSilence",
         body="SilenceBody",
         audit="alert.silence",
@@ -162,7 +162,7 @@ ALERTS = (
     post(
         "/alerts/{name}/unsilence",
         "system:rw",
-        "alerts.rules.unsilence_alert",
+        "alerts.unsilence_alert",
         "AlertSilence",
         body="ActionBody",
         audit="alert.unsilence",

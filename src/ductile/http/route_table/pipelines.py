@@ -5,12 +5,12 @@ from __future__ import annotations
 from ductile.http.route_table.rows import KEY, action, get, post
 
 PIPELINES = (
-    get("/pipelines", "any", "pipelines.list_pipelines", "Pipelines"),
-    get("/pipeline/{name}", "any", "pipelines.show_pipeline", "Pipeline"),
+    get("/pipelines", "any", "pipelines.definitions.list_pipelines", "Pipelines"),
+    get("/pipeline/{name}", "any", "pipelines.definitions.show_pipeline", "Pipeline"),
     post(
         "/pipeline/{name}",
         "plugin:rw",
-        "pipelines.start_pipeline",
+        "pipelines.definitions.start_pipeline",
         {202: "PipelineStarted", 200: "PipelineOutcome | PipelinePlan"},
         query="PipelineStartQuery",
         body="PipelineStartBody",
@@ -20,16 +20,22 @@ PIPELINES = (
     get(
         "/pipeline-instance/{instance_id}",
         "jobs:ro",
-        "pipelines.show_run",
+        "pipelines.definitions.show_run",
         "Instance",
         query="RunWaitQuery",
     ),
-    get("/pipeline-runs", "jobs:ro", "runs.list_runs", "Runs", query="RunFilterQuery"),
-    get("/pipeline-runs/{run_id}", "jobs:ro", "runs.show_run", "Run", query="RunDetailQuery"),
+    get("/pipeline-runs", "jobs:ro", "pipelines.runs.list_runs", "Runs", query="RunFilterQuery"),
+    get(
+        "/pipeline-runs/{run_id}",
+        "jobs:ro",
+        "pipelines.runs.show_run",
+        "Run",
+        query="RunDetailQuery",
+    ),
     post(
         "/pipeline-runs/{run_id}/cancel",
         "jobs:rw",
-        "runs.cancel",
+        "pipelines.runs.cancel",
         action("RunAction"),
         body="ActionBody",
         audit="run.cancel",
@@ -37,20 +43,24 @@ PIPELINES = (
     post(
         "/pipeline-runs/{run_id}/retry",
         "jobs:rw",
-        "runs.retry",
+        "pipelines.runs.retry",
         action("RunAction"),
         body="ActionBody",
         headers=KEY,
         audit="run.retry",
     ),
     get(
-        "/approvals", "approvals:ro", "waits.approvals.listing", "Approvals", query="ApprovalQuery"
+        "/approvals",
+        "approvals:ro",
+        "pipelines.approvals.listing",
+        "Approvals",
+        query="ApprovalQuery",
     ),
-    get("/approvals/{approval_id}", "approvals:ro", "waits.approvals.show", "Approval"),
+    get("/approvals/{approval_id}", "approvals:ro", "pipelines.approvals.show", "Approval"),
     post(
         "/approvals/{approval_id}/approve",
         "approvals:rw",
-        "waits.approvals.approve",
+        "pipelines.approvals.approve",
         action("ApprovalAction"),
         body="DecisionBody",
         headers=KEY,
@@ -59,7 +69,7 @@ PIPELINES = (
     post(
         "/approvals/{approval_id}/reject",
         "approvals:rw",
-        "waits.approvals.reject",
+        "pipelines.approvals.reject",
         action("ApprovalAction"),
         body="DecisionBody",
         headers=KEY,

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ductile.core.jobs.state_machine import ENDED
 from ductile.errors import UsageError
 from ductile.http.middleware.audit import note_details
-from ductile.http.middleware.auth import access_of
+from ductile.http.middleware.auth import access_of, require_scope
 from ductile.http.middleware.budget import charge
 from ductile.http.middleware.caller import caller_of, trace_of, with_submitter
 from ductile.http.middleware.context import app_context_of
@@ -25,6 +25,7 @@ from ductile.http.responses import (
     JsonResponse,
     action_response,
     build_response,
+    change_response,
     describe_queued,
     read_ledger,
     run_transaction,
@@ -183,6 +184,22 @@ async def explain(request: Request) -> Response:
     return JsonResponse(reasons)
 
 
+async def bundle_job(request: Request) -> Response:
+    """`GET /job/{job_id}/bundle`: Download a job with its request, state, files and log.
+
+    Without secrets that are known. Needs `jobs:ro` as well; 409 for a job that has not ended.
+    """
+    from ductile.operations.compare.bundle import make_bundle
+
+    require_scope(request, "jobs:ro")
+    services, job_id = services_of(request), request.path_params["job_id"]
+    document = await asyncio.to_thread(make_bundle, services, job_id)
+    response = await build_response(services, lambda: document)
+    # The id is that of a job: it has no quotes.
+    response.headers["Content-Disposition"] = f'attachment; filename="job-{job_id}.json"'
+    return response
+
+
 async def list_jobs(request: Request, query: JobListQuery) -> Response:
     """`GET /jobs`: List jobs, newest first."""
     services = services_of(request)
@@ -294,4 +311,4 @@ def _selection(body: BulkBody) -> Selection:
 
 def _bulk_response(selection: Selection, result: BulkResult) -> Response:
     shown = {**asdict(result), "count": len(result.jobs)}
-    return JsonResponse({**shown, "dry_run": True} if selection.dry else shown)
+    return change_response(shown, dry_run=selection.dry)

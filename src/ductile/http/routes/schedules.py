@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ductile.engine.services import Services
 from ductile.http.responses import (
     JsonResponse,
+    change_response,
     read_ledger,
     run_transaction,
     services_of,
@@ -108,7 +109,7 @@ async def _set_paused(request: Request, body: ActionBody, *, paused: bool) -> Re
     (schedule,) = schedule_report.find(services.compiled, f"{plugin}/{id}")
     result = {"plugin": plugin, "schedule": id, "paused": paused}
     if body.dry_run:
-        return JsonResponse({**result, "dry_run": True})
+        return change_response(result, dry_run=True)
     now = services.clock.now()
     await write_ledger(services, lambda tx: set_paused(tx, schedule, now, paused=paused))
     if services.loops:
@@ -129,4 +130,4 @@ async def reset_breakers(request: Request, body: ActionBody) -> Response:
     reset = BreakerReset(services, plugin, dry=dry_run)
     closed = await run_transaction(services, reset, dry_run=dry_run)
     result = {"status": "ok", "plugin": plugin, "closed": closed}
-    return JsonResponse({**result, "dry_run": True} if dry_run else result)
+    return change_response(result, dry_run=dry_run)

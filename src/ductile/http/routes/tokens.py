@@ -13,7 +13,13 @@ from ductile.core.values.scopes import find_unused
 from ductile.engine.ingress.auth import hash_token, make_token
 from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
-from ductile.http.responses import JsonResponse, read_ledger, services_of, write_ledger
+from ductile.http.responses import (
+    JsonResponse,
+    change_response,
+    read_ledger,
+    services_of,
+    write_ledger,
+)
 from ductile.operations.reports import plugin_list
 from ductile.store.access import tokens
 from ductile.store.access.tokens import Budget
@@ -63,7 +69,7 @@ async def revoke_token(request: Request, body: ActionBody) -> Response:
     now = services.clock.now()
     if body.dry_run:
         found = await read_ledger(services, lambda tx: tokens.find_token(tx, which))
-        return JsonResponse({**found, "dry_run": True})
+        return change_response(found, dry_run=True)
     revoked = await write_ledger(services, lambda tx: tokens.revoke_token(tx, which, now))
     app_context_of(request).tokens_changed()
     return JsonResponse(revoked)
@@ -83,7 +89,7 @@ async def rotate_token(request: Request, body: TokenRotationBody) -> Response:
             services,
             lambda tx: tokens.check_rotatable(tx, which, end, now, overlap=overlap is not None),
         )
-        return JsonResponse({**found, "dry_run": True})
+        return change_response(found, dry_run=True)
     rotated = await write_ledger(
         services,
         lambda tx: tokens.rotate_token(

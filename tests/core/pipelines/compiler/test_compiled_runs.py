@@ -34,7 +34,7 @@ def fails(payload, context):
     return Answer(fails=True)
 
 
-def test_the_steps_of_a_pipeline_run_in_order_with_the_result_of_the_one_before():
+def test_steps_run_in_order_with_the_previous_result():
     run = simulate(pipeline(A, B, C), a=emits("made", result="one"))
     run.start("p", {"x": 1})
     assert run.ran() == ["step_1", "step_2", "step_3"]
@@ -229,7 +229,7 @@ def test_splits_inside_splits_join_inside_out():
     ]
 
 
-def test_a_split_right_after_a_split_runs_once_and_hides_the_first_from_the_join_around():
+def test_split_directly_after_a_split_runs_once():
     first, second = {"id": "one", "split": [A, B]}, {"id": "two", "split": [C]}
     run = simulate(pipeline({"id": "out", "split": [{"steps": [first, second]}]}, D))
     run.start("p", {})
@@ -247,7 +247,7 @@ def test_targets_of_on_events_belong_to_the_split():
     assert [(entry["branch"], entry["step"]) for entry in entries] == [("0", "late")]
 
 
-def test_routed_jobs_and_other_pipelines_belong_to_the_lineage_and_not_to_the_split():
+def test_routed_jobs_do_not_belong_to_the_split():
     routes = [{"from": "a", "event_type": "x", "to": "d"}]
     other = pipeline(D, name="q", on="x")
     run = simulate(pipeline({"split": [A]}, B), other, routes=routes, a=emits("x"), d=fails)

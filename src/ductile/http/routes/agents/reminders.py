@@ -28,6 +28,7 @@ from ductile.http.requests import row_id
 from ductile.http.responses import (
     JsonResponse,
     build_response,
+    change_response,
     run_transaction,
     services_of,
 )
@@ -89,7 +90,7 @@ async def create_reminder(request: Request, body: NewReminderBody) -> Response:
         "payload": orjson.loads(new.payload),
     }
     if body.dry_run:
-        return JsonResponse({**_redact(services, shown), "dry_run": True})
+        return change_response(_redact(services, shown), dry_run=True)
     created = await asyncio.to_thread(services.agents.reminders.schedule, new)
     if isinstance(created, ScheduleError):
         raise ReminderRefused(created, REASONS[created])
@@ -123,4 +124,4 @@ async def forget_reminder(request: Request, body: ActionBody) -> Response:
     if found is None:
         raise NotFound(f"there is no reminder {text!r}")
     shown = _redact(services, found)
-    return JsonResponse({**shown, "dry_run": True} if body.dry_run else shown)
+    return change_response(shown, dry_run=body.dry_run)

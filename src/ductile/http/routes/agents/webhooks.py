@@ -28,6 +28,7 @@ from ductile.http.requests import headers_of, read_body, row_id
 from ductile.http.responses import (
     JsonResponse,
     agent_error,
+    change_response,
     read_ledger,
     run_transaction,
     services_of,
@@ -125,7 +126,7 @@ async def create_webhook(request: Request, body: NewWebhookBody) -> Response:
     _check_scope(request, new)
     secret = body.secret or _generate_secret()
     if body.dry_run:
-        return JsonResponse({**asdict(new), "dry_run": True})
+        return change_response(asdict(new), dry_run=True)
     now = services.clock.now()
     id = await write_ledger(services, lambda tx: webhooks.add_webhook(tx, new, secret, now))
     created = {"id": id, **asdict(new), "created_at": to_text(now)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -19,8 +18,14 @@ from ductile.errors import ConfigError, Refused, UsageError
 from ductile.http.middleware.audit import note_details
 from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.context import app_context_of
-from ductile.http.requests import parse_window
-from ductile.http.responses import JsonResponse, read_ledger, services_of, write_ledger
+from ductile.http.requests import local_directory, parse_window
+from ductile.http.responses import (
+    JsonResponse,
+    change_response,
+    read_ledger,
+    services_of,
+    write_ledger,
+)
 
 if TYPE_CHECKING:
     from ductile.http.models.authoring_bodies import ApplyBody, RevertBody, SettingBody
@@ -52,19 +57,9 @@ async def plan_config(request: Request, query: PlanQuery) -> Response:
     """
     from ductile.operations.plan.plan import make_plan
 
-    directory = _read_directory(request, query.directory)
+    directory = local_directory(request, query.directory)
     context = app_context_of(request)
     return JsonResponse(await context.run_blocking(make_plan, context.services, directory))
-
-
-def _read_directory(request: Request, text: str | None) -> Path | None:
-    if text is None:
-        return None
-    if not access_of(request).local:
-        raise Refused("a directory can be given on the local socket only")
-    if not text.startswith("/") or "\0" in text:
-        raise UsageError("directory must be absolute")
-    return Path(text)
 
 
 async def apply_config(request: Request, body: ApplyBody) -> Response:
@@ -74,7 +69,7 @@ async def apply_config(request: Request, body: ApplyBody) -> Response:
     """
     from ductile.operations.plan import apply
 
-    directory = _read_directory(request, body.directory)
+    directory = local_directory(request, body.directory)
     lock = _may_lock(request, asked=body.lock)
 
     def propose(services: Services) -> apply.ConfigProposal:
@@ -175,4 +170,4 @@ async def set_setting(request: Request, body: SettingBody) -> Response:
         now=services.clock.now(),
         dry=body.dry_run,
     )
-    return JsonResponse({**changed, "dry_run": True} if body.dry_run else changed)
+    return change_response(changed, dry_run=body.dry_run)

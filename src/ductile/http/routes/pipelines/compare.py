@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from ductile.http.middleware.auth import require_scope
 from ductile.http.middleware.context import app_context_of
+from ductile.http.requests import local_directory
 from ductile.http.responses import JsonResponse
-from ductile.http.routes.compare.plugins import local_directory
 from ductile.operations.reports.runs import parse_cursor
 
 if TYPE_CHECKING:

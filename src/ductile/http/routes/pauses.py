@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ductile.core.flow.pauses import PauseKind
 from ductile.http.middleware.caller import caller_of
-from ductile.http.responses import JsonResponse, run_transaction, services_of
+from ductile.http.responses import JsonResponse, change_response, run_transaction, services_of
 from ductile.operations.flow import pauses
 from ductile.operations.flow.pauses import PauseChange
 
@@ -67,11 +67,11 @@ async def _pause(request: Request, body: PauseBody, kind: PauseKind) -> Response
     done = await run_transaction(
         services_of(request), lambda tx: change.pause(tx, pause), dry_run=body.dry_run
     )
-    return JsonResponse({**done, "dry_run": True} if body.dry_run else done)
+    return change_response(done, dry_run=body.dry_run)
 
 
 async def _resume(request: Request, body: ActionBody, kind: PauseKind) -> Response:
     # Not checked for existence: a plugin that was removed from the configuration can be resumed.
     change = _change(request, kind, dry=body.dry_run)
     done = await run_transaction(services_of(request), change.resume, dry_run=body.dry_run)
-    return JsonResponse({**done, "dry_run": True} if body.dry_run else done)
+    return change_response(done, dry_run=body.dry_run)

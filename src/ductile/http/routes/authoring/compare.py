@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ductile.errors import Refused, UsageError
 from ductile.http.middleware.audit import with_entry
 from ductile.http.middleware.auth import access_of
 from ductile.http.middleware.budget import charge
 from ductile.http.middleware.context import app_context_of
-from ductile.http.requests import wait_for_disconnect
+from ductile.http.requests import local_directory, wait_for_disconnect
 from ductile.http.responses import JsonResponse, read_ledger, services_of
 from ductile.store.access.tokens import Spending
 
@@ -26,17 +24,6 @@ if TYPE_CHECKING:
     from ductile.store.engines.api import Tx
 
 T = TypeVar("T")
-
-
-def local_directory(request: Request, directory: str | None) -> Path | None:
-    """A directory of this machine, which only callers on the local socket can name."""
-    if directory is None:
-        return None
-    if not access_of(request).local:
-        raise Refused("a directory can be given on the local socket only")
-    if not directory.startswith("/") or "\0" in directory:
-        raise UsageError("directory must be absolute")
-    return Path(directory)
 
 
 async def compare_plugin(request: Request, body: PluginComparisonBody) -> Response:

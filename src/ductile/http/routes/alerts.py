@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ductile.http.middleware.budget import charge
 from ductile.http.middleware.caller import caller_of
-from ductile.http.responses import JsonResponse, run_transaction, services_of
+from ductile.http.responses import JsonResponse, change_response, run_transaction, services_of
 from ductile.operations.alerts import rules
 from ductile.operations.alerts.rules import AlertSilence, AlertTest
 from ductile.store.access.tokens import Spending
@@ -37,7 +37,7 @@ async def test_alert(request: Request, body: ActionBody) -> Response:
     work = charge(request, test, Spending.RUNS, lambda _: 1, dry_run=dry_run)
     sent = await run_transaction(services, work, dry_run=dry_run)
     if dry_run:
-        return JsonResponse({**sent, "dry_run": True})
+        return change_response(sent, dry_run=True)
     return JsonResponse(sent, 202)
 
 
@@ -66,6 +66,6 @@ def _change(request: Request, *, dry: bool) -> AlertSilence:
 
 def _respond(request: Request, done: dict[str, object], *, dry_run: bool) -> Response:
     if dry_run:
-        return JsonResponse({**done, "dry_run": True})
+        return change_response(done, dry_run=True)
     services_of(request).loops.wake("alerts")
     return JsonResponse(done)

@@ -1,1 +1,0 @@
-"""Routes about the nodes that share a ledger."""

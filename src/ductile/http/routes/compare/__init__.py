@@ -1,1 +1,0 @@
-"""Routes that show what a change would do with past jobs, and job bundles."""

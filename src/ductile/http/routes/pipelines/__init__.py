@@ -1,0 +1,1 @@
+"""Pipelines, their runs, and what these wait for."""

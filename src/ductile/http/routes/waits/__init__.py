@@ -1,1 +1,0 @@
-"""Approvals that pipelines wait for."""
