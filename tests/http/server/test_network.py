@@ -217,6 +217,37 @@ def test_invalid_target_of_a_later_request_returns_400(api: ApiHarness, line: st
         assert b"HTTP/1.1 400 " in read_all(raw)
 
 
+@pytest.mark.parametrize("line", [*TARGETS, "hello", f"GET /{'x' * 40_000}"])
+def test_invalid_request_behind_others_is_answered_after_them(api: ApiHarness, line: str) -> None:
+    earlier = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2
+    answer = exchange(api, f"{earlier}{line} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    statuses = [head[:3] for head in answer.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"200", b"200", b"414" if len(line) > 1000 else b"400"]
+
+
+def test_request_for_an_upgrade_is_the_last_one_of_its_connection(api: ApiHarness) -> None:
+    plain = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    answer = exchange(api, f"{plain}Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n{plain}\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"connection: close" in answer.lower()
+
+
+@pytest.mark.usefixtures("short_timeouts")
+def test_time_limit_of_a_body_begins_when_it_is_read(api: ApiHarness) -> None:
+    """The connection is not read while a request before it is executed."""
+    job = api.ask("POST", "/plugin/echo/poll", {}).json
+    path = f"/job/{job['job_id']}?wait=1"
+    with api.connect() as raw:
+        raw.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{AUTH}\r\n"
+            f"POST /plugin/echo/poll HTTP/1.1\r\nHost: localhost\r\n{AUTH}"
+            "Connection: close\r\nContent-Length: 2\r\n\r\n{".encode()
+        )
+        raw.sendall(b"}")
+        answer = read_all(raw)
+    assert [head[:3] for head in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"202"]
+
+
 @pytest.mark.parametrize(
     ("target", "status"),
     [

@@ -36,6 +36,7 @@ OVERRIDDEN = [
         "on_headers_complete",
         "on_body",
         "on_message_complete",
+        "on_response_complete",
         "_start_asgi_task",
         "pause_writing",
         "resume_writing",

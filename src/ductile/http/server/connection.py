@@ -89,6 +89,8 @@ class HttpConnection(HttpToolsProtocol):
     _close_after_body = False
     """Whether the connection ends with the body of a request that is answered already."""
     _refusal: tuple[int, str, str] | None = None
+    _deferred: tuple[int, str, str] | None = None
+    """A refusal that follows the responses to the requests before it."""
     _discards = False
     """Whether the connection is refused, and what still arrives is read only to be dropped."""
     _peer_uid: int | None = None
@@ -150,7 +152,7 @@ class HttpConnection(HttpToolsProtocol):
     # Reading a request
 
     def data_received(self, data: bytes) -> None:
-        if self._discards:
+        if self._discards or self._deferred:
             self._discard(data)
             return
         if self._read_deadline is None:
@@ -160,7 +162,7 @@ class HttpConnection(HttpToolsProtocol):
         # the read in which one begins do not count.
         self._surplus += len(data)
         super().data_received(data)
-        if self.transport.is_closing() or self._discards:
+        if self.transport.is_closing() or self._discards or self._deferred:
             return
         if self._has_head and self._surplus > MAX_FRAMING_BYTES:
             self._refuse(413, "the framing of the body is larger than the body", "too_much_framing")
@@ -190,6 +192,9 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._normalize_target()
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            # The parser drops what follows such a request in the same read.
+            self.cycle.keep_alive = False
         # Last, since a refusal until here belongs to no request that the application knows.
         self._has_head, self._surplus = True, 0
         self._read_deadline = self.loop.time() + BODY_TIMEOUT
@@ -306,6 +311,14 @@ class HttpConnection(HttpToolsProtocol):
 
     # Deadlines and refusals
 
+    def on_response_complete(self) -> None:
+        if self.pipeline and self._has_head:
+            # Reading was paused until now.
+            self._read_deadline = self.loop.time() + BODY_TIMEOUT
+        super().on_response_complete()
+        if self._deferred is not None and self._is_answered() and not self.transport.is_closing():
+            self._refuse(*self._deferred)
+
     def pause_writing(self) -> None:
         self._write_deadline = self.loop.time() + WRITE_TIMEOUT
         super().pause_writing()
@@ -322,7 +335,7 @@ class HttpConnection(HttpToolsProtocol):
             self._write_deadline = now + WRITE_TIMEOUT
         if self._write_deadline is not None and now > self._write_deadline:
             self.transport.abort()
-        elif self._read_deadline is not None and now > self._read_deadline:
+        elif not self.pipeline and self._read_deadline is not None and now > self._read_deadline:
             self._read_deadline = None
             self._refuse(408, "the request was not received in time", "too_slow")
 
@@ -337,8 +350,12 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse(self, status: int, text: str, code: str) -> None:
         """Close; send the reason unless the client could mistake it for another response."""
+        if not self._has_head and not self._is_answered():
+            self._deferred = (status, text, code)
+            self._read_deadline, self._skipped_bytes = None, 0
+            return
         is_complete = self._has_head and self._is_answered() and not self.pipeline
-        if not self._is_answering():
+        if not self._has_head or not (self.cycle.response_started or self.pipeline):
             is_complete = True
             body = f'{{"error":"{text}","code":"{code}"}}\n'.encode()
             head = (
@@ -366,12 +383,6 @@ class HttpConnection(HttpToolsProtocol):
         self._skipped_bytes += len(data)
         if self._skipped_bytes > MAX_DISCARDED_BYTES:
             self.transport.abort()
-
-    def _is_answering(self) -> bool:
-        """Return whether a response has begun, or one to an earlier request is still due."""
-        if self._has_head:
-            return self.cycle.response_started or bool(self.pipeline)
-        return not self._is_answered()
 
     def _is_answered(self) -> bool:
         """Return whether the last request whose head is complete has its whole response."""
