@@ -12,7 +12,9 @@ import click
 import pytest
 
 from ductile.cli import options, output, progress
+from ductile.cli.commands.plugin.group import show_response
 from ductile.cli.commands.system import gateway
+from ductile.cli.display import print_attempt_output
 from tests.waiting import until
 
 
@@ -166,6 +168,49 @@ def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> N
     assert "\x1b" not in shown
     assert "\a" not in shown
     assert "  one\\x1b[2J\n  two\\x07\n" in shown
+
+
+def test_text_from_outside_starts_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "evt\nok: all is well\u2028\x85"
+    output.print_line(f"event {forged}")
+    output.print_line(forged, fg="red")
+    output.print_stderr(f"error: {forged}", fg="red")
+    output.print_table([], {"x": "x"}, empty=f"no {forged}")
+    output.print_table([{"type": forged}], {"event": "type", "note": "type"})
+    output.print_section(forged, "text")
+    click.echo(output.format_status(forged))
+    shown = capsys.readouterr()
+    assert shown.out.count("\n") == len(shown.out.splitlines()) == 8
+    assert not any(line.startswith("ok:") for line in shown.out.splitlines())
+    assert shown.err.splitlines() == ["error: evt\\nok: all is well\\u2028\\x85"]
+
+
+def test_event_and_log_lines_of_a_plugin_start_no_line_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_response({"result": "done", "events": [{"type": "a\nok", "payload": {"b": "c\nok"}}]})
+    print_attempt_output(
+        {
+            "last_error": None,
+            "logs": [{"level": "info", "message": "trace\nerror forged"}],
+            "stdout": None,
+            "stderr": None,
+        }
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "done",
+        r"event a\nok: {",
+        r'  "b": "c\nok"',
+        "}",
+        "logs",
+        "  info  trace",
+        "        error forged",
+    ]
+
+
+def test_last_newline_of_a_line_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_line("a folded text of YAML\n")
+    assert capsys.readouterr().out == "a folded text of YAML\n"
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,14 @@ class CommandContext:
         if self.verbose:
             output.print_stderr(text)
 
+    def note_value(self, label: str, value: Any) -> None:
+        """As `note`, with a JSON value that may take several lines."""
+        if self.verbose:
+            import json
+
+            document = json.dumps(value, indent=2, ensure_ascii=False)
+            output.print_text(f"{output.escape(label)} {document}", err=True)
+
     @contextmanager
     def open_api(self) -> Iterator[GatewayApi]:
         """Yield the API for a command that writes; a read-only one with `--dry-run`."""

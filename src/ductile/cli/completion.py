@@ -37,7 +37,7 @@ def completion(ctx: click.Context, context: CommandContext, shell: str) -> None:
     script = ShellComplete.source(found(ctx.find_root().command, {}, program, variable))
     context.note(f"add this to {WHERE[shell].format(program=program)}")
     context.show(
-        {"shell": shell, "script": script}, lambda shown: output.print_line(shown["script"])
+        {"shell": shell, "script": script}, lambda shown: output.print_text(shown["script"])
     )
 
 

@@ -67,13 +67,19 @@ def job_note(row: Row) -> str:
     return "; ".join(filter(None, (progress, waits, row.get("last_error"))))
 
 
+def format_log_line(line: Row) -> str:
+    """Return the level and the message; further lines of the message are indented."""
+    message = str(line["message"]).replace("\n", f"\n{' ' * 6}")
+    return f"{output.escape(line['level']):<5} {message}"
+
+
 def print_attempt_output(attempt: Row) -> None:
     """Print an attempt's error and log lines, and its stdout and stderr if they were kept."""
     if attempt["last_error"]:
         output.print_section("error", attempt["last_error"])
     lines = attempt["logs"] if isinstance(attempt["logs"], list) else []
     if lines:
-        output.print_section("logs", "\n".join(f"{x['level']:<5} {x['message']}" for x in lines))
+        output.print_section("logs", "\n".join(map(format_log_line, lines)))
     for stream in ("stdout", "stderr"):
         if attempt[stream]:
             output.print_section(stream, attempt[stream])
@@ -94,7 +100,7 @@ def print_routing(done: Row) -> None:
 def print_config_value(found: Any) -> None:
     """Print a value of the configuration: a scalar as it is, anything else as YAML."""
     if not isinstance(found, dict | list):
-        output.print_line(output.format_value(found))
+        output.print_text(output.format_value(found))
         return
     import yaml
 
@@ -107,4 +113,4 @@ def print_config_value(found: Any) -> None:
 
     BlockTextDumper.add_representer(str, BlockTextDumper.represent_str)
     text = yaml.dump(found, Dumper=BlockTextDumper, sort_keys=False, allow_unicode=True)
-    output.print_line(text.rstrip())
+    output.print_text(text.rstrip())

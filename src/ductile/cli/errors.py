@@ -75,7 +75,7 @@ def _print_error(error: Exception, as_json: bool) -> int:
     if as_json:
         output.print_json(body)
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
-        output.print_stderr(error.format_message())
+        output.print_text(error.format_message(), err=True)
     elif isinstance(error, ConfigError):
         _print_problems(error)
         _print_repair(body)
@@ -87,7 +87,7 @@ def _print_error(error: Exception, as_json: bool) -> int:
     if body["code"] == "internal":
         import traceback
 
-        output.print_stderr("".join(traceback.format_exception(error)).rstrip())
+        output.print_text("".join(traceback.format_exception(error)).rstrip(), err=True)
     return code
 
 

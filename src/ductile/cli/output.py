@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ductile.core.values.terminal import escape_controls, escape_json
+from ductile.core.values.terminal import escape_controls, escape_json, escape_line
 
 _COLOURS = {
     **dict.fromkeys(("succeeded", "ready", "healthy", "ok", "active", "closed"), "green"),
@@ -44,21 +44,28 @@ def print_json(value: Any) -> None:
 
 
 def print_line(text: str = "", **style: Any) -> None:
+    """Print one line: a newline within the text is escaped."""
     click.echo(_styled(text, style))
 
 
 def print_stderr(text: str, **style: Any) -> None:
-    """Print a note, a warning or an error; stdout is for the result."""
+    """Print a note, a warning or an error on one line; stdout is for the result."""
     click.echo(_styled(text, style), err=True)
 
 
+def print_text(text: str, *, err: bool = False) -> None:
+    """Print text that may have several lines."""
+    click.echo(escape_controls(text), err=err)
+
+
 def _styled(text: str, style: Mapping[str, Any]) -> str:
-    return click.style(escape(text), **style) if style else escape(text)
+    line = escape(text.rstrip("\n"))
+    return click.style(line, **style) if style else line
 
 
 def escape(text: str) -> str:
-    """Escape control characters in text from plugins or files, which a terminal would obey."""
-    return escape_controls(text)
+    """Text from plugins, files or callers as one line, without what a terminal would obey."""
+    return escape_line(text)
 
 
 def clip(text: str, max_length: int) -> str:
@@ -106,7 +113,7 @@ def print_table(
     readers = [itemgetter(key) if isinstance(key, str) else key for key in columns.values()]
     cells = [[_cell(read(row)) for read in readers] for row in rows]
     if not cells:
-        click.echo(empty)
+        print_line(empty)
         return
     edge = _terminal_width()
     widths = _widths(headings, cells)
@@ -219,8 +226,8 @@ def _row(
 
 def print_section(title: str, text: str) -> None:
     """Print a title, and the text indented below it."""
-    click.echo(click.style(title, bold=True))
-    for part in escape(text).rstrip("\n").split("\n"):
+    print_line(title, bold=True)
+    for part in escape_controls(text).rstrip("\n").split("\n"):
         click.echo(f"  {part}".rstrip())
 
 

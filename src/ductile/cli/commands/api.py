@@ -12,7 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayClient, RemoteClient
 from ductile.cli.command import CommandContext, write
-from ductile.core.values.terminal import escape_json
+from ductile.core.values.terminal import escape_controls, escape_json
 from ductile.errors import NotRunning
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -131,4 +131,4 @@ def _format(raw: bytes) -> str:
     try:
         return escape_json(json.dumps(json.loads(raw), indent=2, ensure_ascii=False)) + "\n"
     except ValueError:
-        return output.escape(raw.decode("utf-8", "replace"))
+        return escape_controls(raw.decode("utf-8", "replace"))

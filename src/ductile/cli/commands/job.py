@@ -320,9 +320,11 @@ def replay(context: CommandContext, typed_id: str, step: str | None, payload: st
 def _explain_replay(context: CommandContext, api: GatewayApi, job_id: str, changed: bool) -> None:
     """Note the input of a replay, and the steps that would follow."""
     found = api.get(path_to("job", job_id))
-    payload = "the given one" if changed else output.format_value(found.get("payload"))
     context.note(f"runs {found['plugin']}.{found['command']} as job {job_id} did")
-    context.note(f"payload: {payload}")
+    if changed:
+        context.note("payload: the given one")
+    else:
+        context.note_value("payload:", found.get("payload"))
     context.note(f"context: {found.get('entered_context_id') or 'none'}, as before that job")
     if not found.get("pipeline"):
         context.note("it is not a step of a pipeline; routes decide about its events")

@@ -13,7 +13,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, GatewayClient, Json, path_to
 from ductile.cli.command import CommandContext, read
-from ductile.cli.display import Row, print_attempt_output
+from ductile.cli.display import Row, format_log_line, print_attempt_output
 from ductile.cli.options import (
     PLUGIN,
     PRODUCER,
@@ -24,6 +24,7 @@ from ductile.cli.options import (
     resolve_job_id,
 )
 from ductile.cli.stream import follow_stream
+from ductile.core.values.terminal import escape_controls, escape_json
 from ductile.errors import DuctileError, NotFound, NotRunning, UsageError
 
 POLL_INTERVAL = 0.25
@@ -94,7 +95,7 @@ def _follow_job(context: CommandContext, typed_id: str | None) -> None:
         job_id = resolve_job_id(client, typed_id)
     for name, data in follow_stream(client, path_to("job", job_id, "log", "stream")):
         if context.as_json:
-            click.echo(json.dumps({"event": name, **data}))
+            click.echo(escape_json(json.dumps({"event": name, **data})))
         else:
             _show_live(name, data)
         if name == "end":
@@ -104,10 +105,10 @@ def _follow_job(context: CommandContext, typed_id: str | None) -> None:
 def _show_live(name: str, data: Json) -> None:
     """Print the log to stdout, and what is about it to stderr."""
     if name == "log":
-        click.echo(output.escape(data["text"]), nl=False)
+        click.echo(escape_controls(data["text"]), nl=False)
     elif name == "attempt":
         for line in data["logs"]:
-            output.print_line(f"{line['level']}: {line['message']}")
+            output.print_text(format_log_line(line))
         output.print_stderr(f"attempt {data['attempt']} {data['status']}")
     elif name == "end":
         output.print_stderr(f"job {data['status']}")

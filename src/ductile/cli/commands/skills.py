@@ -12,6 +12,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import Action, CommandContext, Noun
+from ductile.core.values.terminal import escape_controls
 from ductile.errors import Refused
 from ductile.operations.authoring.recipes import RECIPES
 
@@ -107,7 +108,7 @@ def export(context: CommandContext, directory: Path | None) -> None:
 
 def _show_export(document: Json) -> None:
     if document["path"] is None:
-        click.echo(output.escape(document["document"]), nl=False)
+        click.echo(escape_controls(document["document"]), nl=False)
     else:
         verb = "would write" if document["dry_run"] else "wrote"
         output.print_line(f"{verb} {document['path']}")

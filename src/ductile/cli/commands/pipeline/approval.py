@@ -113,8 +113,7 @@ def _show(row: dict[str, Any]) -> None:
         if value:
             output.print_line(f"{label + ':':<9} {value}")
     if row["description"]:
-        output.print_line("")
-        output.print_line(row["description"])
+        output.print_section("description", row["description"])
     if row["status"] == WaitStatus.WAITING:
         output.print_line("")
         output.print_line(f"decide: ductile approval approve {row['id']}")

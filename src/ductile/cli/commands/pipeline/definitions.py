@@ -78,7 +78,7 @@ def _get(context: CommandContext, name: str) -> Json:
 
 
 def _show_pipeline(context: CommandContext, found: Json) -> None:
-    output.print_line(found["drawing"].rstrip())
+    output.print_text(found["drawing"].rstrip())
     facts = {
         "trigger": _trigger(found),
         "mode": found["execution_mode"],
@@ -116,5 +116,5 @@ def visualize(context: CommandContext, name: str, text: bool, mermaid: bool) -> 
     drawing = found["drawing" if as_text else "mermaid"]
     explain_steps(context.note, found["steps"])
     context.show(
-        {"pipeline": name, "drawing": drawing}, lambda _: output.print_line(drawing.rstrip())
+        {"pipeline": name, "drawing": drawing}, lambda _: output.print_text(drawing.rstrip())
     )

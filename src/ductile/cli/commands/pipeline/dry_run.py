@@ -113,7 +113,7 @@ def _show_first_step(context: CommandContext, item: Json) -> None:
         if "context" in item:
             output.print_section("  context", output.format_value(item["context"]))
     for path, value in (item.get("baggage_added") or {}).items():
-        context.note(f"{where}: baggage adds {path} = {output.format_value(value)}")
+        context.note_value(f"{where}: baggage adds {path} =", value)
 
 
 def _show_step_run(context: CommandContext, done: Json) -> None:
@@ -136,7 +136,7 @@ def _show_step_run(context: CommandContext, done: Json) -> None:
     if box["gone"]:
         output.print_line(box["gone"], fg="yellow")
     context.note(f"sandbox {box['directory']}, cloned from {box['cloned_from'] or 'nothing'}")
-    context.note(f"request: {output.format_value(done['request'])}")
+    context.note_value("request:", done["request"])
     for heading in ("response", "state_updates", "baggage_added", "stdout", "stderr"):
         if done[heading]:
             output.print_section(heading.replace("_", " "), output.format_value(done[heading]))

@@ -153,5 +153,5 @@ def _show_outcome(ended: Json) -> None:
             output.print_line(f"{job['step']}: {job['last_error']} (job {job['job_id']})")
     response = ended["result"]
     if isinstance(response, dict) and response.get("result") is not None:
-        output.print_line(output.format_value(response["result"]))
+        output.print_text(output.format_value(response["result"]))
     output.print_line(f"job {ended['job_id']}", fg="bright_black")

@@ -275,7 +275,7 @@ def _show_trial(context: CommandContext, done: Json) -> None:
 
 
 def _note_request(context: CommandContext, done: Json) -> None:
-    context.note(f"request: {output.format_value(done['request'])}")
+    context.note_value("request:", done["request"])
     context.note(f"environment: {' '.join(done['environment'])}")
     context.note(f"time limit: {done['timeout']:g} s")
 

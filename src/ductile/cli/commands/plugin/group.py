@@ -309,7 +309,7 @@ def _show_outcome(job: Json) -> None:
     if job["deduplicated"]:
         output.print_line("not run again: a job with this dedupe key exists")
     if last is not None:
-        _show_response(last["result"])
+        show_response(last["result"])
         print_attempt_output(last)
     if job.get("next_retry_at"):
         turn = f"attempt {job['attempt']} of {job['max_attempts']}"
@@ -321,10 +321,11 @@ def _show_outcome(job: Json) -> None:
     output.print_line(f"job {job['job_id']}", fg="bright_black")
 
 
-def _show_response(response: Any) -> None:
+def show_response(response: Any) -> None:
     if not isinstance(response, dict):
         return
     if response.get("result") is not None:
-        output.print_line(output.format_value(response["result"]))
+        output.print_text(output.format_value(response["result"]))
     for event in response.get("events") or ():
-        output.print_line(f"event {event.get('type')}: {output.format_value(event.get('payload'))}")
+        kind = output.escape(str(event.get("type")))
+        output.print_text(f"event {kind}: {output.format_value(event.get('payload'))}")

@@ -34,7 +34,7 @@ def get(context: CommandContext, name: str, key: str | None) -> None:
             known = ", ".join(sorted(found)) or "none"
             raise NotFound(f"the state of plugin {name} has no key {key!r}; it has: {known}")
         found = found[key]
-    context.show(found, lambda value: output.print_line(output.format_value(value)))
+    context.show(found, lambda value: output.print_text(output.format_value(value)))
 
 
 @state.write("set")

@@ -145,7 +145,7 @@ def _print_welcome(gateway: Gateway, where: Path) -> None:
     commands = "\n".join(f"  {line}" for line in _suggestions(where))
     plugins = _short(where / "plugins")
     dashboard = _dashboard_address(where)
-    output.print_line(
+    output.print_text(
         WELCOME.format(ran=ran, dashboard=dashboard, commands=commands, plugins=plugins)
     )
 
