@@ -2,57 +2,26 @@
 
 from __future__ import annotations
 
-from ductile.http.route_table.rows import delete, get, post
+from ductile.http.route_table.rows import change, delete, get, post
 
+# fmt: off
 TOKENS = (
-    get("/audit", "system:ro", "audit.list_audit_entries", "AuditPage", query="AuditQuery"),
+    get("/audit", "system:ro", "audit.list_audit_entries", "AuditPage", "AuditQuery"),
     get("/tokens", "system:ro", "tokens.list_tokens", "Tokens"),
-    post(
-        "/tokens",
-        "*",
-        "tokens.create_token",
-        {201: "TokenCreated", 200: "TokenPlan"},
-        body="NewTokenBody",
-        audit="token.create",
-    ),
-    post(
-        "/token/{which}/revoke",
-        "*",
-        "tokens.revoke_token",
-        "TokenChanged",
-        body="ActionBody",
-        audit="token.revoke",
-    ),
-    post(
-        "/token/{which}/rotate",
-        "*",
-        "tokens.rotate_token",
-        "TokenChanged",
-        body="TokenRotationBody",
-        audit="token.rotate",
-    ),
+    change("/tokens", "*", "tokens.create_token", {201: "TokenCreated", 200: "TokenPlan"},
+        "token.create", "NewTokenBody"),
+    change("/token/{which}/revoke", "*", "tokens.revoke_token", "TokenChanged", "token.revoke"),
+    change("/token/{which}/rotate", "*", "tokens.rotate_token", "TokenChanged", "token.rotate",
+        "TokenRotationBody"),
 )
 
 UI = (
     get("/ui/session", "any", "pages.ui.show_session", "UiSession"),
-    post(
-        "/ui/session",
-        None,
-        "pages.ui.open_session",
-        "UiSession",
-        body="LoginBody",
-        audit="session.open",
-    ),
-    delete(
-        "/ui/session", "any", "pages.ui.close_session", "UiSessionClosed", audit="session.close"
-    ),
-    delete(
-        "/ui/sessions",
-        "*",
-        "pages.ui.close_sessions",
-        "UiSessionsClosed",
-        audit="session.close_all",
-    ),
+    change("/ui/session", None, "pages.ui.open_session", "UiSession", "session.open", "LoginBody"),
+    delete("/ui/session", "any", "pages.ui.close_session", "UiSessionClosed",
+        audit="session.close"),
+    delete("/ui/sessions", "*", "pages.ui.close_sessions", "UiSessionsClosed",
+        audit="session.close_all"),
     post("/ui/code", "*", "pages.ui.create_login_code", {201: "UiCode"}, audit="session.code"),
 )
 
