@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ductile.model import Ending
 from ductile.runner.client import SlotClient
 from ductile.runner.connection import SlotLost
 from ductile.runner.pool import RunnerPool
-from ductile.runner.started_flags import STARTED
+from ductile.runner.started_flags import DEADLINE, DEADLINE_AT, STARTED
 from tests.runner.processes import Fifo, Plugins
 from tests.runner.test_client import outcome_of
 
@@ -102,3 +103,35 @@ def test_a_launch_with_an_entry_is_not_started_without_a_file(
     assert slot.start(plugins.launch(plugins.shell(f"echo no > {fifo.path}")), FIRST) is None
     assert lost(slot)
     assert not select.select([fifo._fd], [], [], 0)[0]
+
+
+def set_deadline(file: Path, seconds: float) -> None:
+    with file.open("r+b") as opened:
+        os.pwrite(opened.fileno(), DEADLINE.pack(time.monotonic() + seconds), DEADLINE_AT)
+
+
+def test_a_job_ends_when_the_gateway_has_not_moved_the_deadline(
+    slot: SlotClient, file: Path, plugins: Plugins, fifo: Fifo
+) -> None:
+    script = plugins.shell(f"echo began > {fifo.path}; sleep 1000")
+    set_deadline(file, 3600)
+    assert slot.start(plugins.launch(script), FIRST) is None
+    assert slot.buffer(plugins.launch(script), SECOND)
+    assert fifo.line() == "began"
+    set_deadline(file, 0)
+    assert lost(slot)
+    assert plugins.alive() == []
+    assert flagged(file) == [FIRST]
+
+
+def test_nothing_starts_after_the_deadline(
+    slot: SlotClient, file: Path, plugins: Plugins, fifo: Fifo
+) -> None:
+    script = plugins.shell(f"echo began > {fifo.path}")
+    set_deadline(file, 0)
+    assert slot.start(plugins.launch(script), FIRST) is None
+    assert lost(slot)
+    assert flagged(file) == []
+    set_deadline(file, 3600)
+    assert slot.start(plugins.launch(script), FIRST) is None
+    assert outcome_of(slot).exit_code == 0

@@ -233,7 +233,9 @@ class Gateway(Services):
 
     def _cluster_ticks(self) -> dict[str, Tick]:
         """The loops of a node that shares its ledger."""
-        self.lease = NodeLease(self.clock, self._terminate_local_jobs, self.claim_again)
+        self.lease = NodeLease(
+            self.clock, self._terminate_local_jobs, self.claim_again, self.started_log.set_deadline
+        )
         self._takeover = TakeoverMonitor(
             self.ledger, self.boot, lambda: self.compiled, self.clock, self.entropy
         )

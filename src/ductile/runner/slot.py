@@ -16,7 +16,7 @@ import time
 from ductile.runner import isolation, protocol, reaper
 from ductile.runner.channel import GatewayGone, SlotChannel
 from ductile.runner.plugin_process import SIGCHLD_ONLY, OutputPipe, PluginProcess, Spawner
-from ductile.runner.started_flags import StartedFlags
+from ductile.runner.started_flags import StartedFlags, is_past_deadline
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,6 +165,8 @@ def serve(
                 channel.receive_next()
             # A recall that arrives here is too late: once a job is answered for, the gateway takes
             # the next one for started. A cancelled job has ended.
+            elif is_past_deadline(started_flags):
+                return None
             elif protocol.frame_kind(frame) == protocol.RUN:
                 request = protocol.RunRequest(frame)
                 if request.env != encoded_env:
@@ -173,7 +175,7 @@ def serve(
                 if process is not None and not process.pid:
                     return process.streams, process.confinement
                 if process is not None:
-                    _run(channel, request, process)
+                    _run(channel, request, process, started_flags)
                 # Nothing of a large job is kept while the slot is idle.
                 del frame, request, process
     except (GatewayGone, ConnectionError):
@@ -211,11 +213,16 @@ def _start(
         return None
 
 
-def _run(channel: SlotChannel, request: protocol.RunRequest, process: PluginProcess) -> None:
+def _run(
+    channel: SlotChannel,
+    request: protocol.RunRequest,
+    process: PluginProcess,
+    started_flags: StartedFlags | None,
+) -> None:
     """Run a process to its end, and answer with the outcome."""
     timer = JobTimer(process, request)
     try:
-        _wait_for_end(channel, request, process, timer)
+        _wait_for_end(channel, request, process, timer, started_flags)
     except BaseException:
         process.kill()
         raise
@@ -244,7 +251,11 @@ def _run(channel: SlotChannel, request: protocol.RunRequest, process: PluginProc
 
 
 def _wait_for_end(
-    channel: SlotChannel, request: protocol.RunRequest, process: PluginProcess, timer: JobTimer
+    channel: SlotChannel,
+    request: protocol.RunRequest,
+    process: PluginProcess,
+    timer: JobTimer,
+    started_flags: StartedFlags | None,
 ) -> None:
     """Feed, read and time a job until its leader has ended."""
     # Fast path: a short job ends before its pipes are full or a frame arrives.
@@ -253,7 +264,7 @@ def _wait_for_end(
     process.raise_oom_score()
     pidfd = os.pidfd_open(process.pid)
     try:
-        _poll_until_end(channel, request, process, timer, pidfd)
+        _poll_until_end(channel, request, process, timer, pidfd, started_flags)
     finally:
         os.close(pidfd)
 
@@ -264,6 +275,7 @@ def _poll_until_end(
     process: PluginProcess,
     timer: JobTimer,
     pidfd: int,
+    started_flags: StartedFlags | None,
 ) -> None:
     poller = select.poll()
     channel.register(poller)
@@ -281,6 +293,8 @@ def _poll_until_end(
         if grace is not None:
             timer.cancel(grace)
         timer.tick()
+        if is_past_deadline(started_flags):
+            raise GatewayGone
         live.tick()
         wait = min(timer.seconds_to_wait(), live.seconds_to_wait())
         for fd, events in poller.poll(wait * 1000):

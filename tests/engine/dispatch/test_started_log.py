@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from ductile.engine.dispatch import started_log
 from ductile.engine.dispatch.started_log import ENTRY_BYTES, StartedLog, read_unstarted
-from ductile.runner.started_flags import NO_ENTRY, STARTED, map_flags
+from ductile.runner.started_flags import NO_ENTRY, STARTED, is_past_deadline, map_flags
 
 
 @pytest.fixture
@@ -43,6 +44,20 @@ def test_an_attempt_without_a_free_entry_is_unknown(file: StartedLog, tmp_path: 
     file.revoke(NO_ENTRY)
     assert file.add("another", 1) == places[0]
     assert file.add("one more", 1) == NO_ENTRY
+
+
+def test_deadline_is_shared_with_slots_and_changes_nothing_else(
+    file: StartedLog, tmp_path: Path
+) -> None:
+    flags = map_flags(file.fd)
+    file.add("a", 1)
+    assert not is_past_deadline(flags)
+    file.set_deadline(time.monotonic() + 3600)
+    assert not is_past_deadline(flags)
+    file.set_deadline(time.monotonic())
+    assert is_past_deadline(flags)
+    assert not is_past_deadline(None)
+    assert read_unstarted(tmp_path) == {("boot-1", "a", 1)}
 
 
 def test_a_reused_entry_belongs_to_the_new_attempt(file: StartedLog, tmp_path: Path) -> None:

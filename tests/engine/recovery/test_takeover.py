@@ -104,7 +104,8 @@ class MonitorHarness:
         self.clock, self.ledger, self.begun, self.terminations = clock, ledger, 0, 0
         self.boot = boot
         compiled = running.gateway.compiled
-        self.lease = NodeLease(clock, self._count_termination, lambda: None)
+        self.deadline = 0.0
+        self.lease = NodeLease(clock, self._count_termination, lambda: None, self._set_deadline)
         self.heartbeat = NodeHeartbeat(
             ledger,
             boot,
@@ -122,6 +123,9 @@ class MonitorHarness:
 
     def _count_termination(self) -> None:
         self.terminations += 1
+
+    def _set_deadline(self, monotonic: float) -> None:
+        self.deadline = monotonic
 
     def _count_begun(self) -> None:
         self.begun += 1
@@ -432,6 +436,18 @@ def test_job_claimed_after_the_lease_was_lost_does_not_start(
             answer(*late)
         assert running.ended(id)["attempt"] == 2
     assert starts.read_text() == "\n", "only the second attempt"
+
+
+def test_slots_kill_their_jobs_before_others_start_them(monitor: MonitorHarness) -> None:
+    monitor.tick()
+    proven_at = monitor.clock.monotonic()
+    left = monitor.deadline - proven_at
+    assert (
+        lease.TERMINATE_AFTER + LEASE_LOST_GRACE <= left < dead_nodes.LOST_AFTER.total_seconds() - 2
+    )
+    monitor.clock.advance(5)
+    monitor.tick()
+    assert monitor.deadline == monitor.clock.monotonic() + left
 
 
 def test_lease_of_a_node_that_was_declared_dead_has_a_new_term(monitor: MonitorHarness) -> None:

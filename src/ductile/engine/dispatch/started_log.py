@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ductile.files import open_new
 from ductile.log import logger
-from ductile.runner.started_flags import NO_ENTRY, STARTED
+from ductile.runner.started_flags import DEADLINE, DEADLINE_AT, NO_ENTRY, STARTED
 
 ENTRY_BYTES = 64
 HEAD_BYTES = 128
@@ -93,6 +93,10 @@ class StartedLog:
             )
         return False
 
+    def set_deadline(self, monotonic: float) -> None:
+        """End all jobs at that time, unless it is moved before."""
+        self._write(DEADLINE.pack(monotonic), DEADLINE_AT)
+
     def close(self) -> None:
         os.close(self.fd)
 
@@ -105,7 +109,7 @@ UnstartedAttempts = frozenset[AttemptKey]
 def read_unstarted(state_dir: Path) -> UnstartedAttempts:
     """The attempts of this state directory's last boot that had certainly not started."""
     text = _read(state_dir / "started_log")
-    boot, _, kernel = text[:HEAD_BYTES].rstrip(b"\0").decode(errors="replace").partition(" ")
+    boot, _, kernel = text[:DEADLINE_AT].rstrip(b"\0").decode(errors="replace").partition(" ")
     if not kernel or kernel != _kernel_boot() or len(text) > _LARGEST_FILE:
         return frozenset()
     started: set[AttemptKey] = set()

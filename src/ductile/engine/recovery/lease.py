@@ -15,6 +15,8 @@ from ductile.log import logger
 CHECK_SECONDS = 0.5
 TERMINATE_AFTER = 8.0
 """Seconds without proof after which local jobs are terminated: before others start them."""
+KILL_AFTER = 12.0
+"""Seconds without proof after which slots kill their jobs, where this process is stopped."""
 
 
 class NodeLease:
@@ -25,11 +27,12 @@ class NodeLease:
         clock: Clock,
         terminate_jobs: Callable[[], None],
         on_regained: Callable[[], None],
+        set_deadline: Callable[[float], None],
     ) -> None:
         """`terminate_jobs` ends the local processes; `on_regained` is called when jobs may be
-        claimed again."""
+        claimed again; `set_deadline` when the slots kill their jobs by themselves."""
         self._clock, self._terminate_jobs = clock, terminate_jobs
-        self._on_regained = on_regained
+        self._on_regained, self._set_deadline = on_regained, set_deadline
         self._proven_at = clock.monotonic()
         self._has_reported = False
         self._term = 0
@@ -51,6 +54,7 @@ class NodeLease:
         was_held = self.is_held()
         if not was_held:
             self.begin_term()
+        self._set_deadline(since + KILL_AFTER)
         self._proven_at, self._has_reported = since, False
         if not was_held:
             self._on_regained()
