@@ -181,7 +181,7 @@ def _command(cause: Cause) -> str:
             return f"ductile job list --plugin {name}"
         case Condition.AGENT_SILENT:
             return "ductile agent list"
-        case Condition.WEBHOOK_SILENT:
+        case Condition.WEBHOOK_SILENT if not name.startswith("/"):
             return "ductile webhook config list"
         case Condition.DELIVERY_DEAD if cause.subject.startswith("relay:"):
             return "ductile relay list --status dead"
