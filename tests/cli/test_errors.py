@@ -11,6 +11,7 @@ import click
 import pytest
 
 from ductile.cli import errors
+from ductile.cli.client import ApiError
 from ductile.cli.errors import Terminated
 from ductile.errors import ConfigError, Locked, NotFound, Problem, UsageError
 from tests.cli.runner import COMMAND
@@ -75,6 +76,12 @@ def test_an_internal_error_prints_a_traceback(report: Report) -> None:
     assert code == 1
     assert json.loads(out)["code"] == "internal"
     assert "Traceback" in err
+
+
+def test_internal_error_of_the_gateway_refers_to_its_log(report: Report) -> None:
+    code, _, err = report(ApiError({"error": "internal error", "code": "internal"}))
+    assert code == 1
+    assert err == "error: internal error\nthe log of the gateway has the cause\n"
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (Terminated(), 143)])

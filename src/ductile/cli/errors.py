@@ -84,7 +84,10 @@ def _print_error(error: Exception, as_json: bool) -> int:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             output.print_stderr(f"try: {error.ctx.command_path} --help")
         _print_repair(body)
-    if body["code"] == "internal":
+    if body["code"] == "internal" and isinstance(error, DuctileError):
+        # The traceback of this process would hide where the error was.
+        output.print_stderr("the log of the gateway has the cause")
+    elif body["code"] == "internal":
         import traceback
 
         output.print_text("".join(traceback.format_exception(error)).rstrip(), err=True)

@@ -20,7 +20,15 @@ def test_a_token_is_created_rotated_and_revoked(cli: CliRunner) -> None:
     assert "replace the secret" in cli("token", "rotate", "ci", "--dry-run").out
     assert "The old secret works until" in cli("token", "rotate", "ci", "--overlap", "1h").err
     assert cli("token", "revoke", "ci").out == "revoked ci\n"
-    assert cli("token", "revoke", "ci").code == 1
+    for command, what in (
+        ("revoke", "was already revoked at 20"),
+        ("rotate", "was revoked at 20"),
+    ):
+        for option in ((), ("--dry-run",)):
+            refused = cli("token", command, "ci", *option)
+            assert refused.code == 1
+            assert f"token 'ci' {what}" in refused.err
+    assert "there is no token 'cl'" in cli("token", "rotate", "cl").err
 
 
 def test_create_dry_run_changes_nothing(cli: CliRunner) -> None:

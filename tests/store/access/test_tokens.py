@@ -40,6 +40,10 @@ def test_name_is_taken_until_its_token_is_revoked(ledger: Ledger, clock: FakeClo
     assert make(ledger, clock.now(), id="2")["id"] == "2"
     with pytest.raises(Refused, match="already revoked"):
         ledger.write(lambda tx: tokens.revoke_token(tx, "1", clock.now()))
+    assert ledger.read(lambda tx: tokens.find_token(tx, "a"))["id"] == "2"
+    clock.advance(60)
+    ledger.write(lambda tx: tokens.revoke_token(tx, "a", clock.now()))
+    assert ledger.read(lambda tx: tokens.find_token(tx, "a"))["id"] == "2", "the last one"
 
 
 def test_revoked_and_expired_tokens_are_not_valid(ledger: Ledger, clock: FakeClock) -> None:

@@ -68,7 +68,7 @@ async def revoke_token(request: Request, body: ActionBody) -> Response:
     services, which = services_of(request), request.path_params["which"]
     now = services.clock.now()
     if body.dry_run:
-        found = await read_ledger(services, lambda tx: tokens.find_token(tx, which))
+        found = await read_ledger(services, lambda tx: tokens.check_revocable(tx, which))
         return change_response(found, dry_run=True)
     revoked = await write_ledger(services, lambda tx: tokens.revoke_token(tx, which, now))
     app_context_of(request).tokens_changed()

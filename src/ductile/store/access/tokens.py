@@ -109,10 +109,17 @@ def list_valid(tx: Tx, now: datetime) -> list[StoredToken]:
     return valid
 
 
-def revoke_token(tx: Tx, which: str, now: datetime) -> dict[str, Any]:
+def check_revocable(tx: Tx, which: str) -> dict[str, Any]:
+    """The token, unless it is revoked already: `Refused`."""
     token = find_token(tx, which)
-    if not tx.run("revoke_token", id=token["id"], now=to_text(now)):
-        raise Refused(f"token {token['name']!r} is already revoked")
+    if token["revoked_at"] is not None:
+        raise Refused(f"token {token['name']!r} was already revoked at {token['revoked_at']}")
+    return token
+
+
+def revoke_token(tx: Tx, which: str, now: datetime) -> dict[str, Any]:
+    token = check_revocable(tx, which)
+    tx.run("revoke_token", id=token["id"], now=to_text(now))
     return find_token(tx, token["id"])
 
 
@@ -125,7 +132,10 @@ def check_rotatable(
     """
     token = find_token(tx, which)
     if token["revoked_at"] is not None:
-        raise Refused(f"token {token['name']!r} is revoked; create a new one")
+        raise Refused(
+            f"token {token['name']!r} was revoked at {token['revoked_at']}, and a new secret would "
+            f"not make it valid; create a new one: {_another(token, suffix='')}"
+        )
     if (
         expires_at is None
         and token["expires_at"] is not None
@@ -198,8 +208,8 @@ def _next_lease(token: dict[str, Any], what: Spending) -> str:
     return f"{_another(token, '--for ')} --expires 2h --budget {what}=20"
 
 
-def _another(token: dict[str, Any], option: str = "") -> str:
-    name, scopes = quote(f"{token['name']}-2"), quote(",".join(token["scopes"]))
+def _another(token: dict[str, Any], option: str = "", suffix: str = "-2") -> str:
+    name, scopes = quote(f"{token['name']}{suffix}"), quote(",".join(token["scopes"]))
     return f"ductile token create {option}{name} --scopes {scopes}"
 
 

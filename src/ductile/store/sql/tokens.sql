@@ -18,12 +18,13 @@ WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY id;
 
 -- name: find_token
--- By id or, among tokens that are not revoked, by name.
+-- By id, or by name: the token that is not revoked, else the one that was revoked last.
 SELECT id, name, scopes, created_at, expires_at, revoked_at, rotated_at, lease,
        runs_budget, runs_left, retries_budget, retries_left, previous_until
 FROM api_tokens
-WHERE id = :which OR (name = :which AND revoked_at IS NULL)
-ORDER BY CASE WHEN id = :which THEN 0 ELSE 1 END LIMIT 1;
+WHERE id = :which OR name = :which
+ORDER BY CASE WHEN id = :which THEN 0 WHEN revoked_at IS NULL THEN 1 ELSE 2 END, revoked_at DESC
+LIMIT 1;
 
 -- name: revoke_token
 UPDATE api_tokens SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL;

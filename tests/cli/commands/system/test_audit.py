@@ -39,6 +39,19 @@ def test_entries_are_filtered(cli: CliRunner) -> None:
     assert count("--since", "2099-01-01") == 0
 
 
+def test_token_without_entries_is_not_a_wrong_name(cli: CliRunner) -> None:
+    cli("token", "create", "ci", "--scope", "jobs:ro")
+    assert cli("audit", "--token", "ci").out == "no entries\n"
+    assert cli("token", "revoke", "ci").code == 0
+    assert cli("audit", "--token", "ci", "--action", "job").out == "no entries\n"
+    for option in ((), ("--json",)):
+        refused = cli("audit", "--token", "cl", *option)
+        assert refused.code == 1
+        assert (
+            "there is no token 'cl', and none of this name has acted" in refused.err + refused.out
+        )
+
+
 def test_job_names_the_local_user_that_submitted_it(cli: CliRunner) -> None:
     job_id = cli("plugin", "run", "hello", "--json").json["job_id"]
     assert f"submitter:     {USER}" in cli("job", "inspect", job_id).out

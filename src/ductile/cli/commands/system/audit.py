@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from ductile.cli import output
+from ductile.cli.client import GatewayApi
 from ductile.cli.command import CommandContext, Noun
 from ductile.cli.options import limit_option, parse_since
-from ductile.errors import UsageError
+from ductile.core.values.suggest import did_you_mean
+from ductile.errors import NotFound, UsageError
 
 audit = Noun("audit", "List actions of operators and failed logins.", default="list")
 
@@ -39,7 +41,22 @@ def listing(
         raise UsageError("--actor and --token cannot be combined")
     if holder is not None:
         actor = f"token:{holder}"
-    context.show(context.get("/audit", actor=actor, action=action, since=since, limit=limit), _show)
+    with context.target.open_reader() as api:
+        page = api.get("/audit", actor=actor, action=action, since=since, limit=limit)
+        if holder is not None and not page["entries"]:
+            _check_token(api, holder)
+    context.show(page, _show)
+
+
+def _check_token(api: GatewayApi, name: str) -> None:
+    """Raise `NotFound` unless a token has this name, or had it and has acted."""
+    config = api.get("/config/view")["config"]
+    known = {each["name"] for each in api.get("/tokens")["tokens"]}
+    known |= {each["name"] for each in [*config["tokens"], *config["api"]["auth"]["tokens"]]}
+    if name in known or api.get("/audit", actor=f"token:{name}", limit=1)["entries"]:
+        return
+    text = f"there is no token {name!r}, and none of this name has acted"
+    raise NotFound(f"{text}{did_you_mean(name, known)}")
 
 
 def _show(page: dict[str, Any]) -> None:
