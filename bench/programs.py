@@ -12,7 +12,7 @@ from typing import Any
 
 from ductile.clock import SystemClock, SystemEntropy, to_text
 from ductile.core.jobs.plugin_protocol import encode_request, request_context
-from ductile.plugins.environment import plugin_environment
+from ductile.plugins.variables import plugin_environment
 
 SOURCES = Path(__file__).parent / "c"
 PAYLOAD: dict[str, Any] = {

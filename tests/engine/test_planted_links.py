@@ -10,7 +10,7 @@ import pytest
 
 from ductile.engine.config.fingerprint_key import fingerprint_key
 from ductile.engine.dispatch.started_log import StartedLog
-from ductile.engine.recovery.last_boot import write_last_boot
+from ductile.engine.recovery.boot_record import write_last_boot
 
 PLUGIN_USER = 12345
 

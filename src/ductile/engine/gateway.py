@@ -28,8 +28,12 @@ from ductile.engine.outbox.policy import OutboxPolicy
 from ductile.engine.outbox.relay import RelayPolicy
 from ductile.engine.outbox.webhooks import WebhookPolicy
 from ductile.engine.outbox.worker import OutboxWorker
-from ductile.engine.recovery import last_boot
-from ductile.engine.recovery.boot_record import begin_boot, end_boot
+from ductile.engine.recovery.boot_record import (
+    begin_boot,
+    end_boot,
+    read_last_boot,
+    write_last_boot,
+)
 from ductile.engine.recovery.lease import NodeLease
 from ductile.engine.recovery.node_heartbeat import NodeHeartbeat
 from ductile.engine.recovery.node_record import prove_shared_workspaces, refuse_taken_name
@@ -182,13 +186,13 @@ class Gateway(Services):
             )
 
     def _recover(self) -> None:
-        last = None if self.is_only_writer else last_boot.read_last_boot(self.state_dir)
+        last = None if self.is_only_writer else read_last_boot(self.state_dir)
         unstarted = read_unstarted(self.state_dir)
         recover_at_start(self.ledger, self.compiled, self.clock, self.entropy, last, unstarted)
         failpoint("recovered")
         self.started_log.activate()
         if not self.is_only_writer:
-            last_boot.write_last_boot(self.state_dir, self.boot)
+            write_last_boot(self.state_dir, self.boot)
         for worker in self.outbox_workers.values():
             worker.recover()
         renewal = self.ledger.write(lambda tx: nodes.renew(tx, self.boot))

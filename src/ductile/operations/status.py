@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from ductile.core.flow.pauses import NO_PAUSES
 from ductile.core.jobs.limits import document
 from ductile.core.values.redact import hide_secret_keys
 from ductile.engine.config.compiled import CompiledConfig
@@ -14,8 +14,8 @@ from ductile.engine.recovery import removed_plugins
 from ductile.operations.alerts.rules import describe_alerts
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
-from ductile.operations.reports.plugin_list import OFFERED, absent_plugin, list_plugins, plugins
-from ductile.operations.waits.describe import NO_WAITS, count_waits
+from ductile.operations.reports.plugin_list import OFFERED, absent_plugin, list_plugins
+from ductile.operations.waits.describe import count_waits
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs.read import count_jobs
@@ -27,42 +27,28 @@ MAX_STATE_SHOWN = 4096
 def status(
     compiled: CompiledConfig,
     unready: Mapping[str, str],
-    ledger: Ledger | None,
+    ledger: Ledger,
     checks: Mapping[str, HealthCheck],
     now: datetime,
 ) -> dict[str, Any]:
     """Plugins with their health, breakers, stored state and last runs, and the queue depth."""
-    last, stored, every, pauses = {}, {}, plugins(compiled, unready), NO_PAUSES
-    waiting = running = 0
-    alerts: dict[str, Any] = {"alerts": [], "undelivered_alerts": []}
-    if ledger is not None:
-        alerts = ledger.read(lambda tx: describe_alerts(tx, compiled.alert_rules, now))
-        waiting, running = count_jobs(ledger)
-        last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
-        stored = ledger.read(lambda tx: _read_states(tx, compiled))
-        every = list_plugins(compiled, unready, ledger, now) + _missing(compiled, ledger)
-        pauses = ledger.read(lambda tx: load_pauses(tx, now))
+    waiting, running = count_jobs(ledger)
+    alerts = ledger.read(lambda tx: describe_alerts(tx, compiled.alert_rules, now))
+    last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
+    stored = ledger.read(lambda tx: _read_states(tx, compiled))
+    every = list_plugins(compiled, unready, ledger, now) + _missing(compiled, ledger)
+    paused = ledger.read(lambda tx: load_pauses(tx, now)).system
     rows = [row for row in every if row["state"] != OFFERED]
     for row in rows:
         check = checks.get(row["name"])
-        row["health"] = (
-            None
-            if check is None
-            else {
-                "healthy": check.healthy,
-                "detail": check.detail,
-                "duration_ms": check.duration_ms,
-            }
-        )
+        row["health"] = None if check is None else asdict(check)
         row["last_run"] = last.get(row["name"])
         row["plugin_state"] = stored.get(row["name"])
-    paused = None if pauses.system is None else show_pause(pauses.system)
-    waits = NO_WAITS if ledger is None else ledger.read(count_waits)
     return {
         "queue_depth": waiting,
         "running": running,
-        **waits,
-        "paused": paused,
+        **ledger.read(count_waits),
+        "paused": None if paused is None else show_pause(paused),
         **alerts,
         "plugins": rows,
     }

@@ -18,7 +18,6 @@ from ductile.core.values.suggest import count_edits, nearest
 from ductile.errors import Path as KeyPath
 from ductile.errors import Problem, Severity, errors_of
 from ductile.model import Json
-from ductile.plugins.environment import DEFAULT_PATH
 from ductile.plugins.environments.plugin_files import read_python_plugin
 from ductile.plugins.environments.requirements import InvalidRequirements
 from ductile.plugins.manifest import MANIFEST_NAME, Command, ConfigKey, Manifest
@@ -36,6 +35,7 @@ from ductile.plugins.trust import (
     read_file,
     refuse_world_writable,
 )
+from ductile.plugins.variables import DEFAULT_PATH
 from ductile.runner import exec_errors
 
 T = TypeVar("T")

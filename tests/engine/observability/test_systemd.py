@@ -16,7 +16,7 @@ import pytest
 from ductile.engine.observability import liveness as module
 from ductile.engine.observability.liveness import Liveness
 from ductile.engine.observability.systemd import Notifier, Watchdog, report_ready
-from ductile.plugins.environment import plugin_environment
+from ductile.plugins.variables import plugin_environment
 from tests.engine.site import OK, Site, environment_of
 from tests.fork_server import CLI, ForkedProcess
 from tests.http.client import Client

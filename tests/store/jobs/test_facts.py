@@ -10,7 +10,7 @@ import pytest
 
 from ductile.core.jobs.limits import PAGE_BYTES
 from ductile.store.engines.api import Ledger
-from ductile.store.jobs import facts
+from ductile.store.jobs import plugin_state
 from tests.store.conftest import execute
 
 AT = "2026-02-08T10:00:00.000000Z"
@@ -29,7 +29,7 @@ def observed(ledger: Ledger, *sizes: int, fact_type: str = "weight") -> None:
 
 def page(ledger: Ledger, **more: Any) -> tuple[list[int], int | None]:
     asked = {"fact_type": None, "before": None, "limit": 50, "max_bytes": PAGE_BYTES, **more}
-    rows, cursor = ledger.read(lambda tx: facts.list_facts(tx, "scale", **asked))
+    rows, cursor = ledger.read(lambda tx: plugin_state.list_facts(tx, "scale", **asked))
     return [row["seq"] for row in rows], cursor
 
 
@@ -95,7 +95,7 @@ def test_id_of_a_pruned_fact_is_not_given_again(ledger: Ledger) -> None:
     execute(ledger, f"{prune} DELETE FROM fact_pruning")
     observed(ledger, 1)
     rows, _ = ledger.read(
-        lambda tx: facts.list_facts(
+        lambda tx: plugin_state.list_facts(
             tx, "scale", fact_type=None, before=None, limit=50, max_bytes=PAGE_BYTES
         )
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path as FilePath
 from zoneinfo import ZoneInfo
 
 from ductile.config import Loaded, Settings
@@ -32,6 +34,21 @@ START = "start"
 def schedules_of(settings: Settings, local: ZoneInfo) -> tuple[Schedule, ...]:
     """Every entry of every enabled plugin and pipeline; without its own zone, in `local`."""
     return tuple(_all(settings, local))
+
+
+def local_zone(environ: Mapping[str, str]) -> ZoneInfo:
+    """The machine's time zone by its IANA name; UTC if it has none."""
+    names = [environ.get("TZ", "").lstrip(":")]
+    with contextlib.suppress(OSError):
+        names.append(FilePath("/etc/timezone").read_text(encoding="utf-8").strip())
+    with contextlib.suppress(OSError):
+        _, _, name = str(FilePath("/etc/localtime").resolve()).partition("/zoneinfo/")
+        names.append(name)
+    for name in names:
+        with contextlib.suppress(ValueError, OSError, KeyError):
+            if name:
+                return ZoneInfo(name)
+    return ZoneInfo("UTC")
 
 
 def past(loaded: Loaded, now: datetime) -> Iterator[Problem]:

@@ -26,18 +26,18 @@ from ductile.core.schedules.decide import IfRunning, Schedule
 from ductile.core.values.redact import Redactor
 from ductile.engine.config.compile_alerts import rules_of
 from ductile.engine.config.compile_routes import compile_router
-from ductile.engine.config.compile_schedules import schedules_of
+from ductile.engine.config.compile_schedules import local_zone, schedules_of
 from ductile.engine.observability.trace_settings import TracingSettings, read_tracing
 from ductile.engine.workspaces import Workspaces
 from ductile.errors import Problem, Severity
 from ductile.model import CORE_PREFIX
 from ductile.plugins.discover import discover
-from ductile.plugins.environment import local_zone, plugin_environment
 from ductile.plugins.environments.locate import DIRECTORY
 from ductile.plugins.environments.warm_start import NoWarmStart, find_warm_start
 from ductile.plugins.registry import InstanceSpec, Plugin, Registry
 from ductile.plugins.sandbox import list_private, plan_sandbox
 from ductile.plugins.trust import PluginSeals
+from ductile.plugins.variables import plugin_environment
 from ductile.runner.sandbox import restrict
 from ductile.runner.sandbox.policy import decode
 from ductile.store.tx_config import TxConfig

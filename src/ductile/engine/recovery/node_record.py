@@ -10,7 +10,7 @@ import ductile
 from ductile.config.load import hash_shared_settings
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.instance_lock import compute_state_dir_id
-from ductile.engine.recovery.last_boot import read_last_boot
+from ductile.engine.recovery.boot_record import read_last_boot
 from ductile.engine.workspaces import read_marker
 from ductile.errors import LedgerError
 from ductile.store import nodes

@@ -20,7 +20,7 @@ from ductile.http.responses import (
 )
 from ductile.operations.reports.plugin_state import StateChange
 from ductile.store.engines.api import Tx
-from ductile.store.jobs import facts, plugin_state
+from ductile.store.jobs import plugin_state
 
 if TYPE_CHECKING:
     from ductile.http.models.bodies import PluginStateBody
@@ -35,7 +35,7 @@ async def list_facts(request: Request, query: FactQuery) -> Response:
     services, plugin = services_of(request), request.path_params["plugin"]
 
     def work(tx: Tx) -> tuple[dict[str, Any], list[dict[str, Any]], int | None]:
-        rows, cursor = facts.list_facts(
+        rows, cursor = plugin_state.list_facts(
             tx,
             plugin,
             fact_type=query.fact_type,

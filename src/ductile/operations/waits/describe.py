@@ -11,8 +11,6 @@ from ductile.store.jobs import runs
 from ductile.store.waits import wait_rows
 from ductile.store.waits.wait_rows import WaitRow
 
-NO_WAITS = {"approvals": 0, "waits": 0}
-
 
 def describe_approvals(tx: Tx, rows: Sequence[WaitRow]) -> list[dict[str, Any]]:
     """Approvals as the API returns them."""

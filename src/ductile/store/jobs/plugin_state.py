@@ -9,11 +9,13 @@ from typing import Any
 import orjson
 
 from ductile.clock import to_text
+from ductile.core.jobs.limits import fitting
 from ductile.errors import Refused
 from ductile.model import MIB, Settlement
 from ductile.store.engines.api import Tx
 
 MAX_STATE = MIB
+MAX_SEQ = 2**62
 REMOVED = object()
 """Instead of a value: the key is removed."""
 
@@ -97,3 +99,16 @@ def load_state_text(tx: Tx, plugin: str) -> str:
     """The plugin's state as JSON text."""
     row = tx.one("state_of", plugin=plugin)
     return row[0] if row else "{}"
+
+
+def list_facts(
+    tx: Tx, plugin: str, *, fact_type: str | None, before: int | None, limit: int, max_bytes: int
+) -> tuple[list[dict[str, Any]], int | None]:
+    """The newest facts, at most `max_bytes` of them, and where the next page continues."""
+    values = {"plugin": plugin, "fact_type": fact_type, "before": before or MAX_SEQ}
+    suffix = "" if fact_type is None else "_type"
+    # One more than the page has, to know whether another page follows.
+    sizes = [size for (size,) in tx.all(f"fact_sizes_of{suffix}", **values, limit=limit + 1)]
+    count = fitting(sizes[:limit], max_bytes)
+    rows = tx.dicts(f"facts_of{suffix}", **values, limit=count) if count else []
+    return rows, rows[-1]["seq"] if rows and count < len(sizes) else None

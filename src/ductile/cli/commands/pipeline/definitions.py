@@ -9,7 +9,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, Noun, explain_unloaded
-from ductile.cli.commands.flow.pause import describe as describe_pause
+from ductile.cli.commands.pause import describe as describe_pause
 from ductile.cli.explain import describe_action, describe_next, explain_steps, fold_steps
 from ductile.cli.options import PIPELINE
 from ductile.errors import UsageError

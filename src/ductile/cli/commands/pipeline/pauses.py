@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ductile.cli.command import CommandContext, explain_unloaded, write
-from ductile.cli.commands.flow import pause as pauses
+from ductile.cli.commands import pause as pauses
 from ductile.cli.options import PIPELINE
 
 

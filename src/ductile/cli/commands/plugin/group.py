@@ -16,7 +16,7 @@ from ductile.cli.command import (
     explain_unloaded,
     has_plugin,
 )
-from ductile.cli.commands.flow import pause as pauses
+from ductile.cli.commands import pause as pauses
 from ductile.cli.commands.plugin.authoring import new, test, validate
 from ductile.cli.commands.plugin.install import install, update
 from ductile.cli.commands.plugin.state import state

@@ -181,7 +181,7 @@ def _show_status(page: dict[str, Any]) -> None:
         waiting = output.format_count(page["approvals"], "approval")
         output.print_line(f"{waiting} to decide: ductile approval list", fg="yellow")
     if page["paused"]:
-        from ductile.cli.commands.flow.pause import describe
+        from ductile.cli.commands.pause import describe
 
         output.print_line(describe(page["paused"]), fg="yellow")
     _show_alerts(page)

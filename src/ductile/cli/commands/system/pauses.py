@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ductile.cli.command import CommandContext, write
-from ductile.cli.commands.flow import pause as pauses
+from ductile.cli.commands import pause as pauses
 
 
 @write("pause")

@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 import ductile
 from ductile.clock import to_text
+from ductile.engine.config.compile_schedules import local_zone
 from ductile.engine.ingress.auth import LOCAL, Session, hash_token
 from ductile.errors import NotFound, Refused, UsageError
 from ductile.http.middleware.audit import name_actor
@@ -31,7 +32,6 @@ from ductile.http.middleware.source import (
     plain_session_cookie,
 )
 from ductile.http.responses import JsonResponse, services_of, write_ledger
-from ductile.plugins.environment import local_zone
 from ductile.store.access import ui_sessions
 
 if TYPE_CHECKING:

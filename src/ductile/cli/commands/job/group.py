@@ -10,8 +10,8 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.commands.job_bulk import bulk_options, has_filters, run_bulk
-from ductile.cli.commands.job_logs import logs
+from ductile.cli.commands.job.bulk import bulk_options, has_filters, run_bulk
+from ductile.cli.commands.job.logs import logs
 from ductile.cli.display import (
     Row,
     is_refusal,
@@ -38,8 +38,8 @@ job = Noun(
     "job",
     "List, inspect, retry, cancel and replay jobs.",
     actions={
-        "bundle": "commands.job_bundle:bundle",
-        "rerun": "commands.job_bundle:rerun",
+        "bundle": "commands.job.bundle:bundle",
+        "rerun": "commands.job.bundle:rerun",
     },
 )
 job.add_command(logs)

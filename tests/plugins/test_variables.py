@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ductile.plugins.environment import local_zone, plugin_environment
+from ductile.engine.config.compile_schedules import local_zone
+from ductile.plugins.variables import plugin_environment
 from tests.engine.site import PYTHON, Site
 
 INSPECT = (

@@ -1,1 +1,0 @@
-"""Commands about the nodes that share a ledger."""

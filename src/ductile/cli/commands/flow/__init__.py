@@ -1,1 +1,0 @@
-"""Commands of flow control, which several nouns share."""

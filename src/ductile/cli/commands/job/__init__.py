@@ -1,0 +1,1 @@
+"""`ductile job`."""
