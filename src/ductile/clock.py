@@ -145,12 +145,12 @@ _LOW_MASK = (1 << _LOW_BITS) - 1
 
 def to_text(moment: datetime) -> str:
     """The ledger's form of a time: UTC and fixed width, so that text order is time order."""
-    global _told
-    known, text = _told
+    global _last_conversion
+    known, text = _last_conversion
     # The same time is converted several times in a row: in a claim, in a settlement.
     if known is not moment:
         text = _to_text(moment)
-        _told = moment, text
+        _last_conversion = moment, text
     return text
 
 
@@ -162,7 +162,7 @@ def _to_text(moment: datetime) -> str:
     return text[1:-1].decode() if moment.microsecond else f"{text[1:20].decode()}.000000Z"
 
 
-_told: tuple[datetime | None, str] = None, ""
+_last_conversion: tuple[datetime | None, str] = None, ""
 
 
 def from_text(text: str) -> datetime:

@@ -22,7 +22,7 @@ from ductile.core.values.redact import Redactor
 from ductile.core.values.terminal import escape_controls, escape_json, escape_line
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
-PATIENCE = 1.0
+MAX_BLOCKED = 1.0
 """Seconds that a write may block before log lines are dropped."""
 _AT_ONCE = select.PIPE_BUF
 """Bytes that a write accepts without blocking if it accepts any."""
@@ -60,7 +60,7 @@ class _Sink:
             kept.append(encoded)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch_lines(self) -> Iterator[None]:
         lines: list[bytes] = []
         self._kept.lines = lines
         try:
@@ -77,7 +77,7 @@ class _Sink:
         with self._lock:
             try:
                 if self.lost:
-                    encoded = self._confession() + encoded
+                    encoded = self._loss_line() + encoded
                 self._put(encoded)
                 self.lost = 0
             except (OSError, ValueError, AttributeError):
@@ -92,19 +92,19 @@ class _Sink:
             encoded = escape_json(encoded.decode()).encode()
         return encoded
 
-    def _confession(self) -> bytes:
+    def _loss_line(self) -> bytes:
         message = f"{self.lost} log lines could not be written"
         line = self._encoded("warn", _line("warn", "log", message))
         return b"\n" + line if self._cut else line
 
     def _put(self, encoded: bytes) -> None:
         for start in range(0, len(encoded), _AT_ONCE):
-            self._until_taken()
+            self._wait_until_writable()
             sys.stdout.buffer.write(encoded[start : start + _AT_ONCE])
             sys.stdout.buffer.flush()
             self._cut = start + _AT_ONCE < len(encoded)
 
-    def _until_taken(self) -> None:
+    def _wait_until_writable(self) -> None:
         """Wait until a write does not block; `TimeoutError` if it keeps blocking."""
         try:
             fd = sys.stdout.fileno()
@@ -113,16 +113,16 @@ class _Sink:
         if fd != self._fd:
             self._poll, self._fd = select.poll(), fd
             self._poll.register(fd, select.POLLOUT)
-        if not self._poll.poll(0 if self.lost else PATIENCE * 1000):
+        if not self._poll.poll(0 if self.lost else MAX_BLOCKED * 1000):
             raise TimeoutError
 
 
 _sink = _Sink()
 
 
-def together() -> AbstractContextManager[None]:
+def batch_lines() -> AbstractContextManager[None]:
     """Collect the lines of this thread and write them together at the end."""
-    return _sink.together()
+    return _sink.batch_lines()
 
 
 def configure(level: str, form: str, redactor: Redactor | None = None) -> None:

@@ -125,7 +125,7 @@ def test_nothing_takes_the_place_of_a_file_that_is_there(place: Site, folder: Pa
 def test_a_file_that_appears_meanwhile_stays(site: Site, folder: Path) -> None:
     target = folder / "ledger.db"
     with site.opened() as site_run, pytest.raises(Refused, match="exists"):
-        make_backup(site_run, target, tell=lambda _table, _rows: target.write_text("mine"))
+        make_backup(site_run, target, on_check=lambda _table, _rows: target.write_text("mine"))
     assert target.read_text() == "mine"
     assert os.listdir(folder) == ["ledger.db"]
 

@@ -69,10 +69,10 @@ def _named(kind: str, config: Path | None) -> Iterable[str]:
             for pipeline in settings.pipelines
             for timed in pipeline.schedules
         ]
-    return sorted({*settings.plugins, *_in_roots(settings)})
+    return sorted({*settings.plugins, *_list_root_plugins(settings)})
 
 
-def _in_roots(settings: Settings) -> Iterator[str]:
+def _list_root_plugins(settings: Settings) -> Iterator[str]:
     """Yield the names of the plugins' directories: cheaper than reading the manifests."""
     from ductile.config import bundled
 

@@ -106,11 +106,11 @@ def back_up(
     clock: Clock,
     replace: bool = False,
     watch: Progress = lambda _done, _total: None,
-    tell: VerifyProgress = lambda _table, _rows: None,
+    on_check: VerifyProgress = lambda _table, _rows: None,
 ) -> CompletedBackup:
     """Copy, verify, sync, and only then give the copy its name.
 
-    `watch` receives the progress of the copy, `tell` that of the verification; either stops the
+    `watch` receives the progress of the copy, `on_check` that of the verification; either stops the
     backup by raising.
     """
     check_target(target, replace=replace)
@@ -125,7 +125,7 @@ def back_up(
     os.close(descriptor)
     try:
         ledger.backup(draft, watch)
-        report = check_copy(draft, tell)
+        report = check_copy(draft, on_check)
         sync(draft)
         _publish(draft, target, replace=replace)
     finally:
@@ -142,11 +142,11 @@ def back_up(
     return made
 
 
-def check_copy(path: Path, tell: VerifyProgress = lambda _table, _rows: None) -> VerifyReport:
+def check_copy(path: Path, on_check: VerifyProgress = lambda _table, _rows: None) -> VerifyReport:
     """Verify the whole copy; `Refused` if it is damaged."""
     copy = SqliteLedger(path, read_only=True)
     try:
-        report = verify(copy, progress=tell)
+        report = verify(copy, progress=on_check)
     finally:
         copy.close()
     damage = [str(found) for found in report.violations if found.invariant in DAMAGE]
@@ -310,7 +310,7 @@ class Backups:
                 clock=self._clock,
                 replace=replace,
                 watch=self._copying,
-                tell=self._checking,
+                on_check=self._checking,
             )
         except Exception as error:  # noqa: BLE001 - reported in the state, and logged
             known = error if isinstance(error, DuctileError) else None

@@ -68,13 +68,13 @@ def restore(
     allow_violations: bool = False,
     dry: bool = False,
     watch: Progress = lambda _done, _total: None,
-    tell: VerifyProgress = lambda _table, _rows: None,
+    on_check: VerifyProgress = lambda _table, _rows: None,
 ) -> Restored:
     """Raises `Locked` while a gateway runs, `Refused` if the copy has violations or another
     process has the ledger open.
 
     With `dry` the copy is verified and nothing is changed. `watch` receives the progress of the
-    copy, `tell` that of the verification. An interrupt changes nothing, or comes too late to
+    copy, `on_check` that of the verification. An interrupt changes nothing, or comes too late to
     prevent the restore.
     """
     lock = InstanceLock(settings.state_dir)
@@ -84,7 +84,7 @@ def restore(
             _check_no_living_node(settings.state.url)
         with _draft(settings, source, watch) as draft:
             migrated = _migrate_draft(draft)
-            report = check_copy(draft, tell)
+            report = check_copy(draft, on_check)
             if report.violations and not allow_violations:
                 found = [str(violation) for violation in report.violations]
                 raise Refused(

@@ -14,11 +14,11 @@ def verify_ledger(
     state_dir: Path,
     *,
     quick: bool = False,
-    tell: VerifyProgress = lambda _table, _rows: None,
+    on_check: VerifyProgress = lambda _table, _rows: None,
 ) -> VerifyReport:
     """Raises `LedgerError` if this is not a ledger."""
     ledger.read(applied_migrations)
-    return verify(ledger, quick=quick, is_alive=living_boots(ledger, state_dir), progress=tell)
+    return verify(ledger, quick=quick, is_alive=living_boots(ledger, state_dir), progress=on_check)
 
 
 def living_boots(ledger: Ledger, state_dir: Path) -> IsAlive | None:

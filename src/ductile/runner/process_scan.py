@@ -9,7 +9,7 @@ import time
 from ductile.runner import reaper
 
 BOOT_VARIABLE = "DUCTILE_BOOT"
-PATIENCE = 10.0
+SCAN_TIMEOUT = 10.0
 _PAUSE = 0.01
 _QUIET_ROUNDS = 2
 _LOOKS = 25
@@ -25,7 +25,7 @@ def kill_marked_processes(marker: str) -> int:
     """
     entry = os.fsencode(f"{BOOT_VARIABLE}={marker}:")
     killed: set[int] = set()
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + SCAN_TIMEOUT
     quiet = 0
     while True:
         marked, unclear = _kill_round(entry)

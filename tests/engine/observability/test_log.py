@@ -158,7 +158,7 @@ def test_any_value_can_be_logged(out: Output, value: object, form: str) -> None:
 
 
 def test_batched_lines_are_written_at_the_end(out: Output) -> None:
-    with log.together():
+    with log.batch_lines():
         logger("worker").info("one")
         logger("worker").info("two")
         assert out.bytes() == b""
@@ -167,7 +167,7 @@ def test_batched_lines_are_written_at_the_end(out: Output) -> None:
 
 def test_batched_lines_are_written_after_an_exception(out: Output) -> None:
     def broken() -> None:
-        with log.together():
+        with log.batch_lines():
             logger("worker").info("one")
             raise RuntimeError
 
@@ -179,7 +179,7 @@ def test_batched_lines_are_written_after_an_exception(out: Output) -> None:
 
 
 def test_batch_does_not_delay_other_threads(out: Output) -> None:
-    with log.together():
+    with log.batch_lines():
         logger("worker").info("ours")
         other = threading.Thread(target=logger("http").info, args=("theirs",))
         other.start()
@@ -192,7 +192,7 @@ def test_dropped_lines_of_a_batch_are_counted_individually(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", BrokenStream(OSError(errno.ENOSPC, "full")))
-        with log.together():
+        with log.batch_lines():
             for number in range(40):
                 logger("worker").info("x" * 500, number=number)
     logger("worker").info("again")

@@ -63,14 +63,14 @@ def advise(
     outcome: Outcome, response: Response | ProtocolError | None, expected: Expected
 ) -> tuple[Advice, ...]:
     """All advice for the author of a response, errors first."""
-    found = [*_of_ending(outcome, expected)]
+    found = [*_advise_on_ending(outcome, expected)]
     if isinstance(response, ProtocolError):
-        found.append(_of_protocol_error(outcome, response))
-        found.extend(_of_crash(outcome))
+        found.append(_advise_on_protocol_error(outcome, response))
+        found.extend(_advise_on_crash(outcome))
     elif response is not None:
-        found.extend(_of_exit(outcome, response))
-        found.extend(_of_response(response, expected))
-        found.extend(_of_events(response, expected))
+        found.extend(_advise_on_exit(outcome, response))
+        found.extend(_advise_on_response(response, expected))
+        found.extend(_advise_on_events(response, expected))
     return tuple(sorted(found, key=lambda advice: advice.severity is Severity.WARNING))
 
 
@@ -78,7 +78,7 @@ def _warning(what: str, hint: str) -> Advice:
     return Advice(what, hint, Severity.WARNING)
 
 
-def _of_ending(outcome: Outcome, expected: Expected) -> Iterator[Advice]:
+def _advise_on_ending(outcome: Outcome, expected: Expected) -> Iterator[Advice]:
     if outcome.ending is Ending.NOT_SPAWNED:
         yield Advice(
             outcome.reason or "the entrypoint could not be started",
@@ -109,7 +109,7 @@ def _of_ending(outcome: Outcome, expected: Expected) -> Iterator[Advice]:
         yield _warning(f"stderr was cut at {STDERR_CAP // 1024} KiB", "log less, or to a file")
 
 
-def _of_exit(outcome: Outcome, response: Response) -> Iterator[Advice]:
+def _advise_on_exit(outcome: Outcome, response: Response) -> Iterator[Advice]:
     code = outcome.exit_code if outcome.ending is Ending.EXITED else None
     if code and response.status == "ok":
         yield Advice(
@@ -118,7 +118,7 @@ def _of_exit(outcome: Outcome, response: Response) -> Iterator[Advice]:
         )
 
 
-def _of_crash(outcome: Outcome) -> Iterator[Advice]:
+def _advise_on_crash(outcome: Outcome) -> Iterator[Advice]:
     code = outcome.exit_code
     if not code or outcome.ending is not Ending.EXITED or code == NOT_FOUND:
         return
@@ -141,15 +141,17 @@ def _ended(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def _of_protocol_error(outcome: Outcome, error: ProtocolError) -> Advice:
+def _advise_on_protocol_error(outcome: Outcome, error: ProtocolError) -> Advice:
     return Advice(error.reason, _hint(outcome, error.reason))
 
 
 def _hint(outcome: Outcome, reason: str) -> str:
     text = outcome.stdout[:LOOKED_AT].decode("utf-8", "replace")
     if reason.startswith(("status is", "the response has no status")):
-        return _of_status(text)
-    return next((hint for words, hint in _BY_REASON.items() if words in reason), _of_text(text))
+        return _advise_on_status(text)
+    return next(
+        (hint for words, hint in _BY_REASON.items() if words in reason), _advise_on_text(text)
+    )
 
 
 _BY_REASON = {
@@ -169,7 +171,7 @@ _BY_REASON = {
 }
 
 
-def _of_status(text: str) -> str:
+def _advise_on_status(text: str) -> str:
     """The response is an object, but its status is missing or not valid."""
     try:
         document: dict[str, Json] = json.loads(text)
@@ -189,7 +191,7 @@ def _of_status(text: str) -> str:
     return 'add "status": "ok", or "error" with an "error" text'
 
 
-def _of_text(text: str) -> str:
+def _advise_on_text(text: str) -> str:
     """stdout is not valid JSON, or more than one document."""
     before, after = _around(text)
     if before:
@@ -225,7 +227,7 @@ def _around(text: str) -> tuple[str, str]:
     return "", ""
 
 
-def _of_response(response: Response, expected: Expected) -> Iterator[Advice]:
+def _advise_on_response(response: Response, expected: Expected) -> Iterator[Advice]:
     raw = response.raw
     if response.status == "error":
         if response.error is None:
@@ -247,10 +249,10 @@ def _of_response(response: Response, expected: Expected) -> Iterator[Advice]:
             close = OFTEN_MEANT.get(key) or nearest(key, KNOWN_KEYS)
             hint = f"did you mean {close!r}?" if close else f"known keys: {', '.join(KNOWN_KEYS)}"
             yield _warning(f"the key {key!r} is ignored", hint)
-    yield from _of_logs(raw.get("logs"), len(response.logs))
+    yield from _advise_on_logs(raw.get("logs"), len(response.logs))
 
 
-def _of_logs(logs: Json, kept: int) -> Iterator[Advice]:
+def _advise_on_logs(logs: Json, kept: int) -> Iterator[Advice]:
     lines = logs if isinstance(logs, list) else [logs] if logs else []
     if len(lines) > kept:
         yield _warning(
@@ -259,7 +261,7 @@ def _of_logs(logs: Json, kept: int) -> Iterator[Advice]:
         )
 
 
-def _of_events(response: Response, expected: Expected) -> Iterator[Advice]:
+def _advise_on_events(response: Response, expected: Expected) -> Iterator[Advice]:
     """Events that differ from the manifest's declaration; `<...>` there matches any type."""
     declared = expected.emits
     if declared is None or any(name.startswith("<") for name in declared):

@@ -230,7 +230,7 @@ def compile_config(
         tracing=tracing,
         private=private,
         workspaces=_workspaces(settings, router),
-        warnings=(*loaded.warnings, *warnings, *_of_plugins(loaded, registry)),
+        warnings=(*loaded.warnings, *warnings, *_warn_of_plugins(loaded, registry)),
         alert_rules=rules_of(settings, router.pipelines),
     )
 
@@ -264,7 +264,7 @@ def _sealed(loaded: Loaded) -> PluginSeals:
     return PluginSeals(prints, strict=loaded.settings.service.strict_mode)
 
 
-def _of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
+def _warn_of_plugins(loaded: Loaded, registry: Registry) -> list[Problem]:
     """Warnings about the discovered plugins and their settings."""
     warnings = [Problem(text, severity=Severity.WARNING) for text in registry.warnings]
     for name, plugin in registry.plugins.items():

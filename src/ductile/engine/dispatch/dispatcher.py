@@ -20,7 +20,7 @@ from ductile.engine.dispatch.workers import CANCEL_GRACE, TICK, Workers
 from ductile.engine.observability.db_outage import OutageLog
 from ductile.errors import LedgerBroken, LedgerBusy, LedgerError
 from ductile.failpoint import failpoint
-from ductile.log import logger, together
+from ductile.log import batch_lines, logger
 from ductile.model import Cancellation, Settlement
 from ductile.runner.client import SlotClient
 from ductile.runner.event_loop import EventLoop
@@ -245,7 +245,7 @@ class Dispatcher:
                 self._host.work_signal.notify()
         # Before the rest: an idle worker waits for it.
         self._workers.assign()
-        with together():
+        with batch_lines():
             for attempt, settlement in zip(batch.attempts, settled, strict=True):
                 self._forget(attempt)
                 self._report(attempt, settlement)

@@ -8,10 +8,10 @@ from ductile.http.route_table.rows import KEY, action, change, get, post
 PIPELINES = (
     get("/pipelines", "any", "pipelines.definitions.list_pipelines", "Pipelines"),
     get("/pipeline/{name}", "any", "pipelines.definitions.show_pipeline", "Pipeline"),
-    post("/pipeline/{name}", "plugin:rw", "pipelines.definitions.start_pipeline",
+    post("/pipeline/{name}", "plugin:rw", "pipelines.start.start_pipeline",
         {202: "PipelineStarted", 200: "PipelineOutcome | PipelinePlan"},
         query="PipelineStartQuery", body="PipelineStartBody", allow_trailing=True, headers=KEY),
-    get("/pipeline-instance/{instance_id}", "jobs:ro", "pipelines.definitions.show_run",
+    get("/pipeline-instance/{instance_id}", "jobs:ro", "pipelines.start.show_run",
         "Instance", "RunWaitQuery"),
     get("/pipeline-runs", "jobs:ro", "pipelines.runs.list_runs", "Runs", "RunFilterQuery"),
     get("/pipeline-runs/{run_id}", "jobs:ro", "pipelines.runs.show_run", "Run", "RunDetailQuery"),

@@ -62,7 +62,7 @@ def fold_wal(path: Path) -> None:
 
 
 def check_integrity(
-    connection: apsw.Connection, seconds: float | None, beat: Callable[[], None]
+    connection: apsw.Connection, seconds: float | None, on_tick: Callable[[], None]
 ) -> tuple[list[tuple[str, str, str]], bool]:
     """Check pages and references; also returns whether everything was checked.
 
@@ -72,7 +72,7 @@ def check_integrity(
     deadline = None if seconds is None else time.monotonic() + seconds
 
     def is_out_of_time() -> bool:
-        beat()
+        on_tick()
         return deadline is not None and time.monotonic() > deadline
 
     connection.set_progress_handler(is_out_of_time, INSTRUCTIONS_PER_BEAT)

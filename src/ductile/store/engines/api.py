@@ -296,12 +296,12 @@ class Ledger(Protocol):
         """Return a little free space to the file system; whether there is more."""
 
     def check_integrity(
-        self, seconds: float | None, beat: Callable[[], None]
+        self, seconds: float | None, on_tick: Callable[[], None]
     ) -> tuple[list[tuple[str, str, str]], bool]:
         """Check what is below the rows; also returns whether everything was checked in time.
 
         Each finding has the violated invariant (`pages`, `references`), its subject and a
-        description. `beat` is called regularly, and ends the check by raising.
+        description. `on_tick` is called regularly, and ends the check by raising.
         """
 
     def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:

@@ -340,7 +340,7 @@ class PostgresLedger:
     def check_integrity(
         self,
         seconds: float | None,  # noqa: ARG002
-        beat: Callable[[], None],  # noqa: ARG002
+        on_tick: Callable[[], None],  # noqa: ARG002
     ) -> tuple[list[tuple[str, str, str]], bool]:
         """The server checks its own pages; reports indexes that it could not complete."""
         broken = self.read(lambda tx: tx.all("broken_indexes"))

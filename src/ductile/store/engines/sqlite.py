@@ -156,11 +156,11 @@ class SqliteLedger:
         return self.write(_vacuum)
 
     def check_integrity(
-        self, seconds: float | None, beat: Callable[[], None]
+        self, seconds: float | None, on_tick: Callable[[], None]
     ) -> tuple[list[tuple[str, str, str]], bool]:
         connection = connect(self.path, read_only=True)
         try:
-            return copy.check_integrity(connection, seconds, beat)
+            return copy.check_integrity(connection, seconds, on_tick)
         finally:
             connection.close()
 

@@ -128,7 +128,7 @@ def _back_up_here(context: CommandContext, path: Path | None, replace: bool) -> 
                 clock=clock,
                 replace=replace,
                 watch=lambda done, total: report("copying", done, total),
-                tell=lambda table, rows: report(_describe_check(table, rows), 0, 0),
+                on_check=lambda table, rows: report(_describe_check(table, rows), 0, 0),
             )
     finally:
         lock.release()
@@ -205,7 +205,7 @@ def restore(context: CommandContext, path: Path, allow_violations: bool) -> None
                 allow_violations=allow_violations,
                 dry=context.dry_run,
                 watch=lambda done, total: report("copying", done, total),
-                tell=lambda table, rows: report(_describe_check(table, rows), 0, 0),
+                on_check=lambda table, rows: report(_describe_check(table, rows), 0, 0),
             )
     except Locked as error:
         raise Locked(f"{error.message}; stop it before restoring", **error.details) from error
@@ -246,7 +246,7 @@ def verify(context: CommandContext, quick: bool) -> int:
             ledger,
             context.target.state_dir,
             quick=quick,
-            tell=lambda table, rows: report(_describe_check(table, rows), 0, 0),
+            on_check=lambda table, rows: report(_describe_check(table, rows), 0, 0),
         )
     context.show(verified.to_json(), _show_report)
     return 0 if verified.ok else 1
