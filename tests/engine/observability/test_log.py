@@ -272,7 +272,7 @@ class PipeReader:
 def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[PipeReader]:
     # Dropped lines of other tests must not be counted here, nor the other way round.
     monkeypatch.setattr(log, "_sink", log._Sink())
-    monkeypatch.setattr(log, "PATIENCE", 0.01)
+    monkeypatch.setattr(log, "MAX_BLOCKED", 0.01)
     reader = PipeReader()
     yield reader
     reader.close()
@@ -434,7 +434,7 @@ def test_truncated_line_does_not_damage_others(reader: PipeReader) -> None:
 
 
 def test_large_line_arrives_complete(reader: PipeReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "PATIENCE", 10.0)
+    monkeypatch.setattr(log, "MAX_BLOCKED", 10.0)
     found = [b""]
 
     def read() -> None:
