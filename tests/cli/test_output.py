@@ -185,6 +185,11 @@ def test_text_from_outside_starts_no_line_of_its_own(capsys: pytest.CaptureFixtu
     assert shown.err.splitlines() == ["error: evt\\nok: all is well\\u2028\\x85"]
 
 
+def test_further_lines_of_an_error_are_indented(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_error("error: unknown name 'a\nerror: b'", err=True)
+    assert capsys.readouterr().err == "error: unknown name 'a\n  error: b'\n"
+
+
 def test_event_and_log_lines_of_a_plugin_start_no_line_of_their_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

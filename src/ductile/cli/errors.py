@@ -80,7 +80,7 @@ def _print_error(error: Exception, as_json: bool) -> int:
         _print_problems(error)
         _print_repair(body)
     else:
-        output.print_stderr(f"error: {body['error']}", fg="red")
+        output.print_error(f"error: {body['error']}", err=True)
         if isinstance(error, click.UsageError) and error.ctx is not None:
             output.print_stderr(f"try: {error.ctx.command_path} --help")
         _print_repair(body)

@@ -53,6 +53,12 @@ def print_stderr(text: str, **style: Any) -> None:
     click.echo(_styled(text, style), err=True)
 
 
+def print_error(text: str, *, err: bool = False) -> None:
+    """Print an error: of several lines, all but the first are indented."""
+    shown = escape_controls(text.rstrip("\n").replace("\n", f"\n{_GAP}"))
+    click.echo(click.style(shown, fg="red"), err=err)
+
+
 def print_text(text: str, *, err: bool = False) -> None:
     """Print text that may have several lines."""
     click.echo(escape_controls(text), err=err)

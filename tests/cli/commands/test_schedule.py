@@ -246,4 +246,4 @@ def test_explanation_of_an_entry_that_never_fires_names_the_reason(cli: CliRunne
     for command in ("next", "explain"):
         shown = cli("schedule", command, "ghost/never")
         assert shown.code == 0
-        assert "ghost/never: " in shown.out
+        assert "\nghost/never: " in shown.out

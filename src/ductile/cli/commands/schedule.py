@@ -104,8 +104,9 @@ def _show_fires(page: Json) -> None:
             "schedule": "schedule",
             "depends on": "depends_on",
         },
-        empty="\n".join(["no fire times", *page["held"]]),
+        empty="no fire times",
     )
+    _show_held(page, "fires")
 
 
 @schedule.read("explain")
@@ -138,8 +139,15 @@ def _show_occurrences(page: Json) -> None:
                 f"{slot['job_id']} {slot['status'] or ''}" if slot["fired"] else slot["why"]
             ),
         },
-        empty="\n".join(["no occurrences in this period", *page["held"]]),
+        empty="no occurrences in this period",
     )
+    _show_held(page, "slots")
+
+
+def _show_held(page: Json, rows: str) -> None:
+    """Print why there are no rows."""
+    for reason in () if page[rows] else page["held"]:
+        output.print_line(reason)
 
 
 def _fired(slot: Json) -> str:

@@ -160,7 +160,7 @@ def _show(document: Json) -> None:
     for row in document["plugins"]:
         output.print_line(f"{row['plugin']}: {_describe(row, document['dry_run'])}")
     for row in document["failed"]:
-        output.print_line(f"{row['plugin']}: {row['error']}", fg=output.colour_of("error"))
+        output.print_error(f"{row['plugin']}: {row['error']}")
     if not document["plugins"] and not document["failed"]:
         output.print_line("no plugin has dependencies to install")
     pruned: Mapping[str, Any] = document.get("pruned", {})
