@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from ductile.cli.main import root
 from ductile.config.models.service import ServiceSettings
@@ -95,6 +96,14 @@ def test_the_image_runs_existing_commands_as_an_unprivileged_user() -> None:
     [user] = re.findall(r"^USER (.*)$", CONTAINER, re.MULTILINE)
     assert user.isdecimal()
     assert int(user) > 0
+
+
+def test_the_volumes_of_the_nodes_belong_to_the_user_of_the_image() -> None:
+    """A new volume gets the owner of the directory that it is mounted on, or root without one."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    mounts = [mount.split(":") for mount in compose["x-node"]["volumes"]]
+    own = re.findall(r"install -d -o 10001 -g 10001 -m \d+ (\S+)", CONTAINER)
+    assert {target for source, target, *_ in mounts if source in compose["volumes"]} <= set(own)
 
 
 @pytest.mark.parametrize("path", re.findall(r"^COPY (?!--from)(\S+) ", CONTAINER, re.MULTILINE))

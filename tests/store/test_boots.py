@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from ductile.errors import LedgerBusy, LedgerError
 from ductile.store import boots
@@ -260,6 +260,20 @@ def test_pooler_that_does_not_keep_sessions_is_recognized(keeps_sessions: bool) 
     first: Any = _Client(pooler)
     second: Any = _Client(pooler)
     assert has_own_session(first, second) is keeps_sessions
+
+
+def test_database_that_cannot_store_every_text_is_refused(postgres: Server) -> None:
+    url = postgres.database(empty=True)
+    name = f"ascii_{conninfo_to_dict(url)['dbname']}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 "
+            "LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+    ledger = PostgresLedger(make_conninfo(url, dbname=name))
+    with pytest.raises(LedgerError, match="the encoding SQL_ASCII"):
+        ledger.start()
+    ledger.close()
 
 
 def test_ledger_behind_such_a_pooler_is_refused(

@@ -35,9 +35,9 @@ from ductile.store.engines.pg.boot_lock import BootLock, end_sessions, is_dead
 from ductile.store.engines.pg.connection import (
     NEVER_GIVE_UP,
     SteadyPool,
+    check_database,
     configure_session,
     describe_refusal,
-    refuse_transaction_pooler,
     with_keepalives,
 )
 from ductile.store.engines.pg.deadlines import ConnectionDeadlines
@@ -113,7 +113,7 @@ class PostgresLedger:
             why = describe_refusal(self._address) or str(error)
             raise LedgerError(f"the database cannot be reached: {why}") from error
         if not self._read_only:
-            refuse_transaction_pooler(self._address)
+            check_database(self._address)
             self.migrate()
             with self._pool.connection() as connection:
                 reset_restored_positions(connection)

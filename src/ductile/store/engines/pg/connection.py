@@ -108,14 +108,18 @@ def configure_session(session: Session) -> None:
     set_server_keepalives(session)
 
 
-def refuse_transaction_pooler(address: str) -> None:
-    """Raise `LedgerError` if sessions do not persist: no lock would prove that a node lives."""
+def check_database(address: str) -> None:
+    """Raise `LedgerError` if sessions do not persist, or the database cannot store every text.
+
+    Without its session, no lock would prove that a node lives.
+    """
     try:
         with (
             psycopg.connect(address, autocommit=True) as first,
             psycopg.connect(address, autocommit=True) as second,
         ):
             persists = has_own_session(first, second)
+            encoding = first.info.parameter_status("server_encoding")
     except psycopg.OperationalError:
         # The server grants no further sessions; a pooler would have accepted them.
         return
@@ -123,6 +127,11 @@ def refuse_transaction_pooler(address: str) -> None:
         raise LedgerError(
             "state.url leads to a pooler in transaction mode (pgbouncer), which does not keep "
             "sessions; use its session mode, or the address of the server"
+        )
+    if encoding != "UTF8":
+        raise LedgerError(
+            f"the database has the encoding {encoding}, which does not store every text; create it "
+            "with ENCODING 'UTF8' TEMPLATE template0"
         )
 
 
