@@ -92,6 +92,7 @@ def test_the_commands_that_write() -> None:
         "config revert",
         "config lock",
         "config set",
+        "job acknowledge",
         "job bundle",
         "job cancel",
         "job replay",

@@ -120,6 +120,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "schedule next": ("hello",),
     "schedule pause": ("hello/yearly",),
     "schedule resume": ("hello/yearly",),
+    "job acknowledge": ("{dead}",),
     "job bundle": ("{done}", "-o", "{root}/new.json"),
     "job cancel": ("{queued}",),
     "job inspect": ("{done}",),

@@ -131,7 +131,7 @@ def test_job_of_a_changed_step_cannot_be_retried_or_replayed(
         gateway = running.gateway
         for refused in (
             lambda: gateway.ledger.write(JobRetry(gateway, id)),
-            lambda: gateway.ledger.write(JobReplay(gateway, id, SubmittedBy.API)),
+            lambda: gateway.ledger.write(JobReplay(gateway, id, SubmittedBy.API, "user:ada")),
             lambda: step.step(gateway, gateway.compiled.tx_config.router.pipelines["p"], "one", id),
         ):
             with pytest.raises(Refused, match=r"is now x\.handle, not b\.handle"):

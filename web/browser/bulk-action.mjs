@@ -1,4 +1,5 @@
-// Retry many jobs after a look at what is touched; keeping them changes nothing.
+// Retry many jobs after a look at what is touched; keeping them changes nothing. Acknowledged jobs are
+// no longer on the home page, and not retried with the others.
 
 import assert from 'node:assert/strict';
 import { api, run, until } from './scenario.mjs';
@@ -38,4 +39,21 @@ await run(async (page) => {
     page.url().includes('status=dead&plugin=broken&period=last+hour'),
     'the filters stay in the address',
   );
+
+  const ids = (await deadJobs(page)).jobs.map(({ job_id }) => job_id);
+  await goTo(page, `/jobs/${ids[0]}`);
+  await page.getByRole('button', { name: 'Acknowledge' }).click();
+  await page.getByText('The job is acknowledged.').waitFor();
+  await page.getByRole('button', { name: 'Acknowledge' }).waitFor({ state: 'detached' });
+  await goTo(page, '/');
+  await page.getByText('2 dead jobs').click();
+  await page.getByRole('button', { name: 'Retry all …' }).click();
+  await dialog.getByRole('heading', { name: 'Retry 2 jobs?' }).waitFor();
+  await dialog.getByRole('button', { name: 'Keep them as they are' }).click();
+  await goTo(page, '/');
+  await page.getByRole('button', { name: 'Acknowledge broken.handle' }).click();
+  await dialog.getByRole('button', { name: 'Acknowledge them' }).click();
+  await page.getByText('2 jobs acknowledged.').waitFor();
+  await page.getByText('2 dead jobs').waitFor({ state: 'detached' });
+  assert.deepEqual((await api(page, '/jobs/failures')).failures, []);
 });

@@ -87,13 +87,15 @@ def path_to(*segments: str) -> str:
 
 def with_query(path: str, query: Mapping[str, object]) -> str:
     """Append the parameters that are not None."""
-    given = {
-        # Seconds without an exponent, and with no more than milliseconds.
-        name: f"{value:.3f}" if isinstance(value, float) else value
-        for name, value in query.items()
-        if value is not None
-    }
+    given = {name: _format_parameter(value) for name, value in query.items() if value is not None}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def _format_parameter(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    # Seconds without an exponent, and with no more than milliseconds.
+    return f"{value:.3f}" if isinstance(value, float) else value
 
 
 def read_response(status: int, raw: bytes) -> Json:

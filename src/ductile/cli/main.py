@@ -37,7 +37,7 @@ NOUNS: Mapping[str, Entry] = {
     ),
     "schedule": ("commands.schedule:schedule", "List, explain, pause and resume schedules."),
     "alert": ("commands.alert:alert", "List, show, test and silence alerts."),
-    "job": ("commands.job.group:job", "List, inspect, retry, cancel and replay jobs."),
+    "job": ("commands.job.group:job", "List, inspect, retry, acknowledge, cancel and replay jobs."),
     "queue": ("commands.queue:queue", "List queued and running jobs."),
     "relay": ("commands.relay:relay", "Send events to other gateways; list and retry them."),
     "webhook": ("commands.webhook:webhook", "Manage agent webhooks and their deliveries."),

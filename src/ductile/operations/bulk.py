@@ -1,8 +1,9 @@
-"""Cancelling and retrying all jobs that match a filter."""
+"""Cancelling, retrying and acknowledging all jobs that match a filter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ductile._fast_dataclass import dataclass
 from ductile.engine.services import Services
@@ -83,13 +84,33 @@ def _end_queued(gateway: Services, found: Sequence[str]) -> frozenset[str]:
 
 
 def retrying(gateway: Services, selection: Selection) -> Work[BulkResult]:
-    """The transaction that queues failed and dead jobs again."""
+    """The transaction that queues failed and dead jobs again.
 
+    Jobs that were acknowledged, or ended on purpose, are retried only if the filter names them.
+    """
+    named = replace(selection.wanted, acknowledged=bool(selection.wanted.acknowledged))
+    selection = replace(selection, wanted=named)
+
+    def retry(tx: Tx, job_id: str) -> None:
+        jobs.JobRetry(gateway, job_id, dry=selection.dry)(tx)
+
+    return _acting(selection, "retry", retry)
+
+
+def acknowledging(gateway: Services, selection: Selection, actor: str) -> Work[BulkResult]:
+    """The transaction that acknowledges the failures of failed and dead jobs."""
+
+    def acknowledge(tx: Tx, job_id: str) -> None:
+        jobs.JobAcknowledgement(gateway, job_id, actor, dry=selection.dry)(tx)
+
+    return _acting(selection, "acknowledge", acknowledge)
+
+
+def _acting(
+    selection: Selection, action: str, act: Callable[[Tx, str], object]
+) -> Work[BulkResult]:
     def work(tx: Tx) -> BulkResult:
-        def retry(job_id: str) -> None:
-            jobs.JobRetry(gateway, job_id, dry=selection.dry)(tx)
-
-        result = selection.apply(selection.find(tx, "retry"), retry)
+        result = selection.apply(selection.find(tx, action), lambda job_id: act(tx, job_id))
         # As the preview counts: without those that are refused.
         check_count(len(result.jobs), selection.expected)
         return result

@@ -1,4 +1,4 @@
-"""What an operator does to a job: cancel, retry, replay.
+"""What an operator does to a job: cancel, retry, replay, acknowledge.
 
 With `dry` a function raises what it would raise, and changes nothing.
 """
@@ -32,7 +32,7 @@ from ductile.model import (
 from ductile.operations import job_tree
 from ductile.operations.flow import holds
 from ductile.operations.waits.describe import describe_row
-from ductile.store import notices
+from ductile.store import failures, notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import cancel_requests, close, enqueue, read, requeue
 from ductile.store.waits.wait_rows import find_open_wait
@@ -209,6 +209,35 @@ class JobRetry:
 
 
 @dataclass(frozen=True, slots=True)
+class AcknowledgedJob:
+    """A job whose failure an operator has acknowledged, or with `dry` would."""
+
+    job_id: str
+    status: JobStatus
+
+
+class JobAcknowledgement:
+    """The transaction that records that a failed or dead job needs nobody.
+
+    A second one changes nothing; a retry ends it.
+    """
+
+    def __init__(self, gateway: Services, job_id: str, actor: str, *, dry: bool = False) -> None:
+        self._job_id, self._actor, self._dry = job_id, actor, dry
+        self._now = gateway.clock.now()
+
+    def __call__(self, tx: Tx) -> AcknowledgedJob:
+        job = load_job(tx, self._job_id)
+        if job.status not in ENDED_BADLY:
+            raise Refused(
+                f"job {job.id} is {job.status}; only failed and dead jobs can be acknowledged"
+            )
+        if not self._dry:
+            failures.acknowledge_job(tx, job, self._actor, self._now)
+        return AcknowledgedJob(job.id, job.status)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayedJob:
     job_id: str | None
     """The new job; None with `dry`."""
@@ -216,7 +245,8 @@ class ReplayedJob:
 
 
 class JobReplay:
-    """The transaction that creates a new job from the payload and context of a finished one.
+    """The transaction that creates a new job from the payload and context of a finished one, whose
+    failure `actor` acknowledges thereby.
 
     A `payload` that is not None replaces the old one; for `handle` that of its event.
     Its workspace is cloned from that of the old job. It belongs to no scope: the steps that
@@ -228,6 +258,7 @@ class JobReplay:
         gateway: Services,
         job_id: str,
         by: SubmittedBy,
+        actor: str,
         *,
         step: str | None = None,
         payload: Json = None,
@@ -235,7 +266,7 @@ class JobReplay:
     ) -> None:
         self._compiled, self._job_id, self._step, self._dry = gateway.compiled, job_id, step, dry
         self._payload = payload
-        self._by, self._now = by, gateway.clock.now()
+        self._by, self._actor, self._now = by, actor, gateway.clock.now()
         self._id, self._event_id = gateway.entropy.uuid(), gateway.entropy.uuid()
 
     def __call__(self, tx: Tx) -> ReplayedJob:
@@ -286,6 +317,7 @@ class JobReplay:
         }
         queued = Notice("jobs", "job.queued", body)
         notices.post(tx, queued, self._now, job_id=self._id, plugin=job.plugin)
+        failures.acknowledge_job(tx, job, self._actor, self._now)
 
     def _payload_column(self, job: Job) -> Json:
         if self._payload is None:

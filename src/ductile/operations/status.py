@@ -14,6 +14,7 @@ from ductile.engine.recovery import removed_plugins
 from ductile.operations.alerts.rules import describe_alerts
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.plugin_health import HealthCheck
+from ductile.operations.reports.failures import list_failures
 from ductile.operations.reports.plugin_list import OFFERED, absent_plugin, list_plugins
 from ductile.operations.waits.describe import count_waits
 from ductile.store.engines.api import Ledger, Tx
@@ -34,6 +35,7 @@ def status(
     """Plugins with their health, breakers, stored state and last runs, and the queue depth."""
     waiting, running = count_jobs(ledger)
     alerts = ledger.read(lambda tx: describe_alerts(tx, compiled.alert_rules, now))
+    failures = ledger.read(lambda tx: list_failures(tx, now))["failures"]
     last = {row["plugin"]: row for row in ledger.read(lambda tx: tx.dicts("last_runs"))}
     stored = ledger.read(lambda tx: _read_states(tx, compiled))
     every = list_plugins(compiled, unready, ledger, now) + _missing(compiled, ledger)
@@ -50,6 +52,7 @@ def status(
         **ledger.read(count_waits),
         "paused": None if paused is None else show_pause(paused),
         **alerts,
+        "failures": failures,
         "plugins": rows,
     }
 

@@ -120,10 +120,37 @@ def test_cancel_and_retry_by_filters(flow: CliRunner) -> None:
     planned = flow("job", "cancel", *which, "--since", "1h", "--dry-run").out
     assert planned == f"would cancel 2 jobs\n  {first}\n  {second}\n"
     assert flow("job", "cancel", *which).out == "cancelled 2 jobs\n"
-    done = flow("job", "retry", "--status", "dead", "--limit", "1", "--json").json
+    # Somebody wanted them to end.
+    left = flow("job", "retry", "--status", "dead")
+    assert (left.code, left.out) == (0, "retrying 0 jobs\n")
+    assert "add --acknowledged to retry these" in left.err
+    chosen = ("--status", "dead", "--acknowledged")
+    done = flow("job", "retry", *chosen, "--limit", "1", "--json").json
     assert (done["jobs"], done["more"]) == ([first], True)
     for wrong in (["retry"], ["retry", second, *which], ["cancel"], ["cancel", *which, "--force"]):
         assert flow("job", *wrong).code == 2, wrong
+
+
+def test_acknowledged_jobs_need_nobody(flow: CliRunner) -> None:
+    flow.plugin("bad", "echo no luck >&2; exit 1")
+    text = (flow.root / "config.yaml").read_text()
+    once = "plugins:\n  bad: {retry: {max_attempts: 1}}\n"
+    flow.write("config.yaml", text.replace("plugins:\n", once, 1))
+    with flow.gateway():
+        ids = [flow("run", "bad", "--json").json["job_id"] for _ in range(3)]
+        assert "3 dead jobs of bad poll: exit code 1" in flow("status").out
+        first, second, third = ids
+        assert flow("job", "acknowledge", first, "--dry-run").out.startswith("would acknowledge")
+        done = flow("job", "acknowledge", first)
+        assert (done.code, done.out) == (0, f"acknowledged job {first} (dead)\n")
+        assert "acknowledged" in flow("job", "inspect", first).out
+        assert "2 dead jobs of bad poll" in flow("status").out
+        listed = flow("job", "list", "--status", "dead", "--not-acknowledged", "--json").json
+        assert [row["job_id"] for row in listed["jobs"]] == [third, second]
+        planned = flow("job", "acknowledge", "--plugin", "bad", "--dry-run").out
+        assert planned == f"would acknowledge 2 jobs\n  {second}\n  {third}\n"
+        assert flow("job", "acknowledge", "--plugin", "bad").out == "acknowledged 2 jobs\n"
+        assert "dead job" not in flow("status").out
 
 
 def test_retry_runs_a_job_that_waits_out_its_backoff_now(flow: CliRunner) -> None:

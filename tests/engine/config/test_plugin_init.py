@@ -98,7 +98,7 @@ def test_init_run_by_an_operator_has_one_attempt(site: Site) -> None:
         assert (again.attempt, again.max_attempts) == (2, 2)
         job = site_run.ended(job["id"])
         assert (job["status"], job["attempt"]) == ("dead", 2)
-        replayed = gateway.ledger.write(JobReplay(gateway, job["id"], by)).job_id
+        replayed = gateway.ledger.write(JobReplay(gateway, job["id"], by, "user:ada")).job_id
         assert site_run.ended(str(replayed))["status"] == "dead"
     assert ran(site) == ["init"] * 4
 

@@ -88,11 +88,14 @@ def use_jobs(api: ApiHarness) -> None:
         f"/job/{done}/log/stream",
     ):
         get(api, path)
+    act(api, f"/job/{failed}/acknowledge")
     act(api, f"/job/{failed}/retry")
     act(api, f"/job/{done}/replay")
     get(api, f"/job/{failed}?wait=20")
     running = act(api, "/plugin/hang/poll").json["job_id"]
     act(api, f"/job/{running}/cancel")
+    assert get(api, "/jobs/failures").json["failures"]
+    act(api, "/jobs/acknowledge", {"filter": {"plugin": "fail"}})
     act(api, "/jobs/retry", {"filter": {"plugin": "fail"}})
     act(api, "/jobs/cancel", {"filter": {"plugin": "fail"}})
     for path in ("/jobs", "/queue", "/job-logs?include_result=true", f"/job-ids?begins={done[:8]}"):

@@ -62,7 +62,7 @@ def test_filter_for_running_jobs_leaves_queued_ones() -> None:
         listed = {job["job_id"]: job["cancelled"] for job in api.ask("GET", "/jobs").json["jobs"]}
         assert listed == {running: True, waiting: False}
         for wanted, job_id in (("true", running), ("false", waiting)):
-            found = api.ask("GET", f"/jobs?cancelled={wanted}").json["jobs"]
+            found = api.ask("GET", f"/jobs?acknowledged={wanted}").json["jobs"]
             assert [job["job_id"] for job in found] == [job_id]
         with pytest.raises(jobs.Refused, match="is running now"):
             jobs.cancel(api.gateway, waiting, only=JobStatus.QUEUED)

@@ -87,7 +87,9 @@ def test_bulk_retry_and_cancel() -> None:
         assert own.ask("POST", "/jobs/cancel", {**which, "limit": 2}).json["more"] is True
         assert own.ask("POST", "/jobs/cancel", which).json["jobs"] == ids[2:]
         assert own.ask("GET", "/analytics/queue").json["queued"] == 1
-        retried = own.ask("POST", "/jobs/retry", {"filter": {"status": "dead"}}).json
+        retried = own.ask(
+            "POST", "/jobs/retry", {"filter": {"status": "dead", "acknowledged": True}}
+        ).json
         assert retried["count"] == 3
         summary = own.ask("GET", "/analytics/summary?window=1h").json
         assert summary["plugins"][0]["plugin"] == "echo"

@@ -239,7 +239,7 @@ def test_bulk_retry_that_exceeds_the_budget_changes_nothing(api: ApiHarness) -> 
     ]
     for id in ids:
         assert api.ask("POST", f"/job/{id}/cancel").status == 202
-    body = {"filter": {"command": "peek", "status": "dead"}}
+    body = {"filter": {"command": "peek", "status": "dead", "acknowledged": True}}
     planned = api.ask("POST", "/jobs/retry", {**body, "dry_run": True}, token=token)
     assert planned.json["count"] == 2
     refused = api.ask("POST", "/jobs/retry", body, token=token)

@@ -295,7 +295,7 @@ def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
         )
         execute(site_run.gateway.ledger, sql)
     found = examine(place)
-    assert find_one(found, "dead jobs of the last 7 days: 1")
+    assert find_one(found, "dead jobs of bad poll: 1")
     assert find_one(found, "dead webhook deliveries: 1")
     assert find_one(found, "dead relay deliveries: 1")
     later = datetime.now(UTC) + timedelta(days=8)

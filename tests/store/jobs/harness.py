@@ -233,7 +233,7 @@ class Pipelines:
 
 def job_filters(**given: object) -> dict[str, object]:
     """The values of the query `jobs`, which lists the newest jobs first."""
-    names = ("status", "plugin", "pipeline", "command", "submitted_by", "cancelled")
+    names = ("status", "plugin", "pipeline", "command", "submitted_by", "acknowledged")
     return {
         **dict.fromkeys(names),
         "since": "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -43,13 +44,15 @@ def rows() -> Iterator[dict[str, Any]]:
             "submitted_by": ("api", "route")[number % 5 == 0],
             "created_at": to_text(made_at(number)),
             "last_error": ERRORS[number % 3],
+            "acknowledged_at": to_text(START) if number % 4 == 1 else None,
         }
 
 
 @pytest.fixture
 def filled(ledger: Ledger) -> Ledger:
     for row in rows():
-        names, values = ", ".join(row), ", ".join(f"'{value}'" for value in row.values())
+        given = {name: value for name, value in row.items() if value is not None}
+        names, values = ", ".join(given), ", ".join(f"'{value}'" for value in given.values())
         execute(ledger, f"INSERT INTO job_queue ({names}) VALUES ({values})")
     return ledger
 
@@ -58,8 +61,9 @@ def find(ledger: Ledger, wanted: JobFilter, **page: Any) -> list[dict[str, Any]]
     return ledger.read(lambda tx: list_jobs(tx, wanted, **{"limit": COUNT, **page}))
 
 
-def is_cancelled(row: dict[str, Any]) -> bool:
-    return row["status"] == "dead" and row["last_error"] in ERRORS[1:]
+def is_acknowledged(row: dict[str, Any]) -> bool:
+    was_ended = row["status"] == "dead" and row["last_error"] in ERRORS[1:]
+    return was_ended or row["acknowledged_at"] is not None
 
 
 def expected(wanted: JobFilter) -> list[str]:
@@ -70,7 +74,7 @@ def expected(wanted: JobFilter) -> list[str]:
         made = made_at(number)
         if (
             all(getattr(wanted, name) in (None, row[name]) for name in same)
-            and wanted.cancelled in (None, is_cancelled(row))
+            and wanted.acknowledged in (None, is_acknowledged(row))
             and (wanted.since is None or made >= wanted.since)
             and (wanted.until is None or made < wanted.until)
         ):
@@ -101,9 +105,15 @@ FILTERS = (
         )
     ]
     + [
-        JobFilter(status=status, plugin=plugin, pipeline=pipeline, cancelled=cancelled)
-        for status, plugin, pipeline, cancelled in product(
-            (None, *STATES), (None, "echo"), (None, "deploy"), (True, False)
+        JobFilter(
+            status=status,
+            plugin=plugin,
+            pipeline=pipeline,
+            command=command,
+            acknowledged=acknowledged,
+        )
+        for status, plugin, pipeline, command, acknowledged in product(
+            (None, *STATES), (None, "echo"), (None, "deploy"), (None, "poll"), (True, False)
         )
     ]
 )
@@ -119,13 +129,15 @@ def test_every_combination_of_filters_finds_its_jobs_in_pages(filled: Ledger) ->
         assert found == expected(wanted), wanted
 
 
-@pytest.mark.parametrize("action", ["retry", "cancel"])
+@pytest.mark.parametrize("action", ["retry", "cancel", "acknowledge"])
 def test_a_bulk_action_finds_the_jobs_of_a_list_that_it_applies_to(
     filled: Ledger, action: str
 ) -> None:
-    states = {"retry": ("failed", "dead"), "cancel": ("queued", "running")}[action]
+    states = {"cancel": ("queued", "running")}.get(action, ("failed", "dead"))
     by_id = {row["id"]: row["status"] for row in rows()}
     for wanted in FILTERS:
+        if action == "acknowledge":
+            wanted = replace(wanted, acknowledged=False)
         ids = filled.read(lambda tx, wanted=wanted: find_bulk_ids(tx, action, wanted, COUNT))
         assert ids == sorted(id for id in expected(wanted) if by_id[id] in states), wanted
 
@@ -144,13 +156,14 @@ INDEXES = {
     "jobs_without_success": "status",
     "jobs_of_plugin_without_success": "plugin_status",
     "jobs_of_pipeline_without_success": "pipeline_status",
+    "jobs_unresolved": "unresolved",
     "jobs_running": "running",
     "jobs_queued": "pending",
     "pending_jobs": "pending",
 }
 VALUES = {
     **dict.fromkeys(("plugin", "pipeline", "status"), "x1"),
-    **dict.fromkeys(("command", "submitted_by", "cancelled")),
+    **dict.fromkeys(("command", "submitted_by", "acknowledged")),
     "since": "",
     "tail": "ab",
     "suffix": "cab",

@@ -793,6 +793,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/job/{job_id}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Record that a failed or dead job needs no operator. */
+        post: operations["post_job_job_id_acknowledge"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/job/{job_id}/bundle": {
         parameters: {
             query?: never;
@@ -858,7 +875,7 @@ export interface paths {
         put?: never;
         /**
          * Queue a new job with the payload and context of an old one.
-         * @description With `payload` the new job has this payload instead; as in a trigger, the token must have the scope for the job's command.
+         * @description The failure of the old one counts as acknowledged. With `payload` the new job has this payload instead; as in a trigger, the token must have the scope for the job's command.
          */
         post: operations["post_job_job_id_replay"];
         delete?: never;
@@ -935,6 +952,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Acknowledge the failed and dead jobs that match the filter. */
+        post: operations["post_jobs_acknowledge"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/cancel": {
         parameters: {
             query?: never;
@@ -952,6 +986,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/jobs/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List commands with failed and dead jobs that may need an operator.
+         * @description Without jobs that were acknowledged or cancelled, or that failed without a retry more than a day ago.
+         */
+        get: operations["get_jobs_failures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/jobs/retry": {
         parameters: {
             query?: never;
@@ -961,7 +1015,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Retry the failed and dead jobs that match the filter. */
+        /**
+         * Retry the failed and dead jobs that match the filter.
+         * @description Jobs that were acknowledged or cancelled are left out, unless the filter has `acknowledged`.
+         */
         post: operations["post_jobs_retry"];
         delete?: never;
         options?: never;
@@ -2909,6 +2966,28 @@ export interface components {
             /** @description `ledger`, `ledger file`, `accept`, `settle`, `commit`, `dispatcher`, or a loop. */
             part: string;
         };
+        /** @description The unresolved jobs of a command that have ended in the same state. */
+        Failure: {
+            command: string;
+            completed_at: string | null;
+            /** Format: date-time */
+            created_at: string;
+            /** @description The newest one; what follows is its own. */
+            job_id: string;
+            /** @description At most 1,000 are counted. */
+            jobs: number;
+            last_error: string | null;
+            pipeline: string;
+            plugin: string;
+            status: components["schemas"]["JobStatus"];
+            step_path: string;
+        };
+        /** @description Failed and dead jobs that may need an operator, by command, the newest first. */
+        Failures: {
+            failures: components["schemas"]["Failure"][];
+            /** @description Whether other commands fail as well, beyond the first hundred. */
+            more: boolean;
+        };
         /** @description What happens to a file. */
         FileChange: {
             /** @enum {string} */
@@ -3021,6 +3100,9 @@ export interface components {
          *     keys of its last attempt.
          */
         Job: {
+            /** @description When an operator has acknowledged its failure; a retry clears it. */
+            acknowledged_at?: string | null;
+            acknowledged_by?: string | null;
             /** @description The attempt that runs, or runs next. */
             attempt: number;
             /** @description The last attempts, as many as have room. */
@@ -3030,6 +3112,8 @@ export interface components {
             /** @description Of a pruned job: the boot id of the gateway that ran it. */
             boot?: string | null;
             branch?: string;
+            /** @description It is dead because an operator has ended it, or a newer job or run. */
+            cancelled: boolean;
             command: string;
             completed_at: string | null;
             created_at: string;
@@ -3085,6 +3169,13 @@ export interface components {
             /** @description Why it does not run yet. */
             waits_for?: string;
             with?: components["schemas"]["StepInput"] | null;
+        };
+        /** @description The failure of the job no longer needs an operator; with `dry_run`, it would not. */
+        JobAcknowledgement: {
+            acknowledged?: boolean;
+            dry_run?: boolean;
+            job_id: string;
+            status: components["schemas"]["JobStatus"];
         };
         /** @description A job that has ended, without known secrets. */
         JobBundle: {
@@ -3184,6 +3275,8 @@ export interface components {
         };
         /** @description A filter with at least one key. */
         JobSelector: {
+            /** @description Jobs that an operator has acknowledged or ended, or a newer job or run has ended; a retry leaves them out without this filter. */
+            acknowledged?: boolean;
             /** @description Jobs of this command. */
             command?: string;
             /** @description Steps of this pipeline. */
@@ -3215,6 +3308,9 @@ export interface components {
         JobStatus: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "dead" | "skipped";
         /** @description A job without its payload and attempts. */
         JobSummary: {
+            /** @description When an operator has acknowledged its failure; a retry clears it. */
+            acknowledged_at: string | null;
+            acknowledged_by: string | null;
             /** @description The attempt that runs, or runs next. */
             attempt: number;
             branch: string;
@@ -4397,6 +4493,8 @@ export interface components {
             /** @description Decisions that pipelines wait for. */
             approvals: number;
             boot: string;
+            /** @description Commands with failed and dead jobs that may need an operator. */
+            failures: components["schemas"]["Failure"][];
             /** @description When the health commands of the plugins ran; null if they have not since the start. */
             health_checked_at: string | null;
             ledger: {
@@ -9486,6 +9584,141 @@ export interface operations {
             };
         };
     };
+    post_job_job_id_acknowledge: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A job's id. */
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ActionBody"];
+            };
+        };
+        responses: {
+            /** @description The failure of the job no longer needs an operator; with `dry_run`, it would not. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobAcknowledgement"];
+                };
+            };
+            /** @description The failure of the job no longer needs an operator; with `dry_run`, it would not. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobAcknowledgement"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_job_job_id_bundle: {
         parameters: {
             query?: never;
@@ -10250,10 +10483,10 @@ export interface operations {
     get_jobs: {
         parameters: {
             query?: {
+                /** @description Jobs that an operator has acknowledged or ended, or a newer job or run has ended; `false`: all others. */
+                acknowledged?: boolean;
                 /** @description The `cursor` of the previous page. */
                 before?: number;
-                /** @description Jobs that an operator, or a newer job or run, has ended; `false`: all others. */
-                cancelled?: boolean;
                 /** @description Jobs of this command. */
                 command?: string;
                 /** @description Maximum number of rows. */
@@ -10333,6 +10566,129 @@ export interface operations {
             };
             /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_acknowledge: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkBody"];
+            };
+        };
+        responses: {
+            /** @description The jobs of a bulk action. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkResult"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not possible in the current state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Not acceptable: an idempotency key with another body, or a missing field. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The disk is full; nothing was written. */
+            507: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10456,6 +10812,80 @@ export interface operations {
             };
             /** @description The disk is full; nothing was written. */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_failures: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Failed and dead jobs that may need an operator, by command, the newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failures"];
+                };
+            };
+            /** @description Malformed; the error names what is wrong. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description No valid token. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The token lacks the scope, or the request is from a page of another origin. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The gateway does not serve the requested host; see `allowed_hosts`. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description The caller has too many open requests, or too many failed logins. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description Temporarily unavailable: the ledger is busy, or a limit is reached. */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

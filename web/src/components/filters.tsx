@@ -26,9 +26,11 @@ interface SelectFilterProps {
   label: string;
   options: readonly string[];
   all?: string;
+  /** What options are called, if not as they are sent. */
+  names?: Record<string, string>;
 }
 
-export function SelectFilter({ name, label, options, all = 'all' }: SelectFilterProps) {
+export function SelectFilter({ name, label, options, all = 'all', names = {} }: SelectFilterProps) {
   const value = queryValue(name);
   const shown = !value || options.includes(value) ? options : [value, ...options];
   return (
@@ -41,7 +43,7 @@ export function SelectFilter({ name, label, options, all = 'all' }: SelectFilter
         <option value="">{all}</option>
         {shown.map((option) => (
           <option key={option} value={option}>
-            {option.replaceAll('_', ' ')}
+            {names[option] ?? option.replaceAll('_', ' ')}
           </option>
         ))}
       </select>

@@ -10,7 +10,8 @@ const { saved } = vi.hoisted(() => ({ saved: vi.fn() }));
 vi.mock('../../src/components/save-file', () => ({ saveFile: saved }));
 
 const root = document.createElement('div');
-const JOB = { job_id: '1', plugin: 'echo', command: 'poll', status: 'dead' };
+const RAN = { attempt: 1, started_at: '2026-01-01', duration_ms: 5, result: null };
+const JOB = { job_id: '1', plugin: 'echo', command: 'poll', status: 'dead', attempts: [RAN] };
 
 afterEach(async () => {
   await act(() => render(null, root));
@@ -44,6 +45,8 @@ it.each([
   [['system:ro'], JOB, false],
   [['*'], { ...JOB, status: 'running' }, false],
   [['*'], { ...JOB, pruned: true }, false],
+  [['*'], { ...JOB, attempts: [] }, false],
+  [['*'], { ...JOB, attempts: [{ ...RAN, duration_ms: null }] }, false],
 ])('offers the bundle of a finished job to sessions that may read it (%#)', async (...given) => {
   const [scopes, job, isOffered] = given;
   expect((await show(scopes, job)) !== undefined).toBe(isOffered);

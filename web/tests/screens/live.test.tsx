@@ -174,11 +174,10 @@ it('runs no health command on events at home, and follows deliveries', async () 
   expect(countOf('/gateway/deliveries?status=dead&limit=50')).toBe(2);
 });
 
-it('asks at home for the dead jobs that were not cancelled', async () => {
+it('asks the gateway at home which jobs need the operator', async () => {
   await show(<Home />);
-  expect(requests.filter((sent) => sent.startsWith('/jobs?status=dead'))).toEqual([
-    '/jobs?status=dead&cancelled=false&limit=100',
-  ]);
+  await publish('jobs', 'job.acknowledged', ENDED);
+  expect(countOf('/jobs/failures')).toBe(2);
 });
 
 it('fetches the deliveries again after one has changed', async () => {

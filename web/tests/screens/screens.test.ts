@@ -3,7 +3,7 @@ import type {
   AlertRules,
   Attempt,
   GatewayEvent,
-  JobPage,
+  JobFailure,
   Overview,
   PipelineStep,
   Pipelines,
@@ -39,8 +39,7 @@ describe('findAttention', () => {
   const nothing = {
     overview: null,
     pauses: null,
-    dead: null,
-    failed: null,
+    failures: null,
     schedules: null,
     status: null,
     deliveries: null,
@@ -107,25 +106,36 @@ describe('findAttention', () => {
   });
 
   it('leads to the job, or to the list of several', () => {
-    const job = (id: string, plugin: string) => ({ job_id: id, plugin, command: 'poll' });
-    const jobs = [job('1', 'a'), job('2', 'b'), job('3', 'b')] as JobPage['jobs'];
-    const items = findAttention({ ...nothing, dead: { jobs, cursor: null } });
-    expect(items.map(({ kind, href }) => [kind, href])).toEqual([
-      ['1 dead job', '/jobs/1'],
-      ['2 dead jobs', '/jobs?status=dead&plugin=b&command=poll'],
+    const row = (job_id: string, status: string, plugin: string, jobs: number) =>
+      ({
+        job_id,
+        status,
+        plugin,
+        command: 'poll',
+        jobs,
+        pipeline: '',
+        step_path: '',
+      }) as JobFailure;
+    const rows = [
+      row('1', 'dead', 'a', 1),
+      row('2', 'failed', 'b', 7),
+      row('3', 'dead', 'c', 1000),
+    ];
+    const wait = { ...row('4', 'failed', 'core.wait', 2), pipeline: 'deploy', step_path: 'x.gate' };
+    const failures = { failures: [...rows, wait], more: true };
+    const items = findAttention({ ...nothing, failures });
+    const query = 'command=poll&acknowledged=false';
+    expect(items.map(({ kind, title, href }) => [kind, title, href])).toEqual([
+      ['1 dead job', 'a.poll 1', '/jobs/1'],
+      ['7 failed jobs', 'b.poll', `/jobs?status=failed&plugin=b&${query}`],
+      ['1,000+ dead jobs', 'c.poll', `/jobs?status=dead&plugin=c&${query}`],
+      [
+        '2 failed jobs',
+        'deploy · gate',
+        `/jobs?status=failed&plugin=core.wait&${query}&pipeline=deploy`,
+      ],
+      ['Dead jobs', 'Other commands', '/jobs?status=dead&acknowledged=false'],
     ]);
-  });
-
-  it('reports a job that failed without a retry for a day', () => {
-    const job = (id: string, age: number) => ({
-      job_id: id,
-      plugin: id,
-      command: 'poll',
-      created_at: new Date(Date.now() - age).toISOString(),
-    });
-    const jobs = [job('new', 1000), job('old', 2 * 86_400_000)] as JobPage['jobs'];
-    const items = findAttention({ ...nothing, failed: { jobs, cursor: null } });
-    expect(items.map(({ kind, href }) => [kind, href])).toEqual([['1 failed job', '/jobs/new']]);
   });
 
   it('reports parts of the gateway that fail, and nodes that are lost, first', () => {

@@ -12,7 +12,6 @@ from ductile.core.delivery.retry_policy import RETRIABLE, DeliveryStatus
 from ductile.core.delivery.signatures import decode_standard_key
 from ductile.core.flow.pauses import LONGEST_REASON
 from ductile.core.jobs.limits import LONGEST_NAME, LONGEST_PRIORITY
-from ductile.core.jobs.state_machine import status_named
 from ductile.core.values.scopes import ALL, is_scope
 from ductile.core.waits.decision import MAX_COMMENT
 from ductile.http.models.fields import (
@@ -28,8 +27,8 @@ from ductile.http.models.fields import (
     RequestModel,
     Timestamp,
 )
+from ductile.http.models.job_selector import JobSelector
 from ductile.http.requests import row_id
-from ductile.model import JobStatus, SubmittedBy
 
 MAX_DEDUPE_TTL = 10 * 366 * 86_400
 MAX_PAUSE = 10 * 366 * 86_400
@@ -134,45 +133,6 @@ class ReplayBody(ActionBody):
     payload: Annotated[Any, PresentJson()] = Field(
         None, description="Another payload, for a `handle` job that of its event."
     )
-
-
-class JobSelector(RequestModel):
-    """A filter with at least one key."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    plugin: Text = Field(None, description="Jobs of this plugin.")
-    command: Text = Field(None, description="Jobs of this command.")
-    pipeline: Text = Field(None, description="Steps of this pipeline.")
-    status: Annotated[JobStatus | None, OneOf(JobStatus, status_named)] = Field(
-        None, description="Jobs in this state."
-    )
-    submitted_by: Annotated[SubmittedBy | None, OneOf(SubmittedBy)] = Field(
-        None, description="Jobs of this producer."
-    )
-    since: Annotated[datetime | None, Timestamp()] = Field(
-        None, description="Jobs created at or after this time."
-    )
-    until: Annotated[datetime | None, Timestamp()] = Field(
-        None, description="Jobs created before this time; `before` means the same."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_keys(cls, value: Any) -> Any:
-        names = ", ".join(cls.model_fields)
-        if not isinstance(value, dict) or not value:
-            raise ValueError(f"must name at least one of {names}")
-        # A key that is null selects more jobs than the caller means.
-        if None in value.values():
-            raise ValueError("must not contain null")
-        if any("\0" in text for text in value.values() if isinstance(text, str)):
-            raise ValueError("must not contain U+0000")
-        if "before" in value:
-            if "until" in value:
-                raise ValueError("must not contain both until and before")
-            value = {("until" if key == "before" else key): value[key] for key in value}
-        return value
 
 
 class BulkBody(ActionBody):

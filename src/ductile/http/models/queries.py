@@ -114,9 +114,10 @@ class JobListQuery(JobFilterQuery):
     pipeline: Text = Field(None, description="Jobs that are steps of this pipeline.")
     since: Time = Field(None, description="Jobs that were created at this time or later.")
     until: Time = Field(None, description="Jobs that were created before this time.")
-    cancelled: Annotated[bool | None, QueryFlag()] = Field(
+    acknowledged: Annotated[bool | None, QueryFlag()] = Field(
         None,
-        description="Jobs that an operator, or a newer job or run, has ended; `false`: all others.",
+        description="Jobs that an operator has acknowledged or ended, or a newer job or run has"
+        " ended; `false`: all others.",
     )
 
 

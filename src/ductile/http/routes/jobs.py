@@ -1,4 +1,4 @@
-"""Jobs: trigger, list, show, wait for, cancel, retry and replay them, one or many."""
+"""Jobs: trigger, list, show, wait for, cancel, retry, replay, acknowledge them, one or many."""
 
 from __future__ import annotations
 
@@ -38,8 +38,15 @@ from ductile.operations import bulk, job_tree
 from ductile.operations import jobs as operations
 from ductile.operations.bulk import BulkResult, Selection
 from ductile.operations.cluster.force_cancel import force_cancel
-from ductile.operations.jobs import JobReplay, JobRetry, ReplayedJob, RetriedJob
+from ductile.operations.jobs import (
+    JobAcknowledgement,
+    JobReplay,
+    JobRetry,
+    ReplayedJob,
+    RetriedJob,
+)
 from ductile.operations.reports import job_list
+from ductile.operations.reports.failures import list_failures
 from ductile.operations.why import explain_job
 from ductile.store.access.tokens import Spending
 from ductile.store.jobs import attempts, enqueue, read
@@ -123,11 +130,19 @@ async def retry_job(request: Request, body: ActionBody) -> Response:
     return action_response(asdict(done), dry_run=dry_run)
 
 
+async def acknowledge_job(request: Request, body: ActionBody) -> Response:
+    """`POST /job/{job_id}/acknowledge`: Record that a failed or dead job needs no operator."""
+    services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
+    work = JobAcknowledgement(services, job_id, caller_of(request).actor, dry=dry_run)
+    done = await run_transaction(services, work, dry_run=dry_run)
+    return action_response(asdict(done), dry_run=dry_run, acknowledged=True)
+
+
 async def replay_job(request: Request, body: ReplayBody) -> Response:
     """`POST /job/{job_id}/replay`: Queue a new job with the payload and context of an old one.
 
-    With `payload` the new job has this payload instead; as in a trigger, the token must have the
-    scope for the job's command.
+    The failure of the old one counts as acknowledged. With `payload` the new job has this payload
+    instead; as in a trigger, the token must have the scope for the job's command.
     """
     services, job_id, dry_run = services_of(request), request.path_params["job_id"], body.dry_run
     if body.payload is not None:
@@ -136,6 +151,7 @@ async def replay_job(request: Request, body: ReplayBody) -> Response:
         services,
         job_id,
         submitted_by(request),
+        caller_of(request).actor,
         step=body.step,
         payload=body.payload,
         dry=dry_run,
@@ -211,7 +227,7 @@ async def list_jobs(request: Request, query: JobListQuery) -> Response:
         submitted_by=query.submitted_by,
         since=query.since,
         until=query.until,
-        cancelled=query.cancelled,
+        acknowledged=query.acknowledged,
     )
     found = await asyncio.to_thread(
         job_list.list_jobs, services, wanted, before=query.before or None, limit=query.limit + 1
@@ -222,6 +238,17 @@ async def list_jobs(request: Request, query: JobListQuery) -> Response:
 
 def _summaries(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [job_list.summarize_job(row) for row in rows]
+
+
+async def show_failures(request: Request) -> Response:
+    """`GET /jobs/failures`: List commands with failed and dead jobs that may need an operator.
+
+    Without jobs that were acknowledged or cancelled, or that failed without a retry more than a
+    day ago.
+    """
+    services = services_of(request)
+    found = await read_ledger(services, lambda tx: list_failures(tx, services.clock.now()))
+    return await build_response(services, lambda: found)
 
 
 async def list_ids(request: Request, query: JobIdQuery) -> Response:
@@ -290,13 +317,23 @@ async def cancel_jobs(request: Request, body: BulkBody) -> Response:
 
 
 async def retry_jobs(request: Request, body: BulkBody) -> Response:
-    """`POST /jobs/retry`: Retry the failed and dead jobs that match the filter."""
+    """`POST /jobs/retry`: Retry the failed and dead jobs that match the filter.
+
+    Jobs that were acknowledged or cancelled are left out, unless the filter has `acknowledged`.
+    """
     services, selection = services_of(request), _selection(body)
     retry = bulk.retrying(services, selection)
     charged = charge(
         request, retry, Spending.RETRIES, lambda done: len(done.jobs), dry_run=body.dry_run
     )
     work = run_once(request, charged, BulkResult, dry_run=body.dry_run)
+    return _bulk_response(selection, await run_transaction(services, work, dry_run=body.dry_run))
+
+
+async def acknowledge_jobs(request: Request, body: BulkBody) -> Response:
+    """`POST /jobs/acknowledge`: Acknowledge the failed and dead jobs that match the filter."""
+    services, selection = services_of(request), _selection(body)
+    work = bulk.acknowledging(services, selection, caller_of(request).actor)
     return _bulk_response(selection, await run_transaction(services, work, dry_run=body.dry_run))
 
 

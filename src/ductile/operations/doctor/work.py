@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from ductile.clock import from_text, to_text
+from ductile.clock import from_text
 from ductile.core.jobs.commands import default_timeout
 from ductile.engine.config.compiled import CompiledConfig
+from ductile.model import JobStatus
 from ductile.operations import schedule_report
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.operations.reports import plugin_list
+from ductile.operations.reports.failures import list_failures
 
 GRACE = 35.0
 """Seconds after its deadline in which a job is killed and settled."""
@@ -114,15 +116,15 @@ def dead_letters(context: DoctorContext) -> Iterator[Finding]:
     """Dead jobs and deliveries."""
     if context.rows is None:
         return
-    since = to_text(context.now - RECENT)
-    count = context.rows.read(lambda tx: tx.all("dead_jobs_since", since=since, limit=MOST))[0][0]
-    if count:
-        many = f"{MOST} or more" if count >= MOST else count
+    found = context.rows.read(lambda tx: list_failures(tx, context.now))["failures"]
+    dead = [row for row in found if row["status"] == JobStatus.DEAD]
+    for row in dead[:MAX_SHOWN]:
+        chosen = f"--status dead --plugin {row['plugin']} --command {row['command']}"
         yield warning(
             "jobs",
-            f"dead jobs of the last {RECENT.days} days: {many}",
-            "their attempts are used up, or they were cancelled",
-            context.command("job list --status dead"),
+            f"dead jobs of {row['plugin']} {row['command']}: {row['jobs']}",
+            row["last_error"] or "their attempts are used up",
+            context.command(f"job list {chosen} --not-acknowledged"),
         )
     yield from _dead_deliveries(context, "webhook", "webhook deliveries --status dead")
     yield from _dead_deliveries(context, "relay", "relay list --status dead")

@@ -102,6 +102,7 @@ def describe_job(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     """Return a job of `read_job` as callers see it: `job_id` first, without secrets."""
     waits_for = job["waits_for"]
     shown = {"job_id": job["id"], **_without(job, "id", "older", "waits_for")}
+    shown["cancelled"] = _is_cancelled(job)
     shown["payload"] = redactor.document(job.get("payload"))
     if "with" in job:
         shown["with"] = redactor.document(job["with"])
@@ -115,8 +116,11 @@ def describe_job(job: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
 
 def summarize_job(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of `list_jobs` or `list_pending` as callers see it."""
-    cancelled = row["status"] == JobStatus.DEAD and is_ended_on_purpose(row["last_error"])
-    return {"job_id": row["id"], **_without(row, "id", "seq"), "cancelled": cancelled}
+    return {"job_id": row["id"], **_without(row, "id", "seq"), "cancelled": _is_cancelled(row)}
+
+
+def _is_cancelled(job: dict[str, Any]) -> bool:
+    return job["status"] == JobStatus.DEAD and is_ended_on_purpose(job["last_error"])
 
 
 def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:

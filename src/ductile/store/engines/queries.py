@@ -44,7 +44,8 @@ SHARED: Mapping[str, str] = {
     AND (CAST(:pipeline AS TEXT) IS NULL OR pipeline = :pipeline)
     AND (CAST(:command AS TEXT) IS NULL OR command = :command)
     AND (CAST(:submitted_by AS TEXT) IS NULL OR submitted_by = :submitted_by)
-    AND (CAST(:cancelled AS INTEGER) IS NULL OR @cancelled@ = :cancelled)""",
+    AND (CAST(:acknowledged AS INTEGER) IS NULL OR CASE WHEN acknowledged_at IS NOT NULL
+      OR @cancelled@ = 1 THEN 1 ELSE 0 END = :acknowledged)""",
     # The filters that a `kind` of jobs decides.
     "kind_filter": """
     (CAST(:plugin AS TEXT) IS NULL OR kind.plugin = :plugin)
@@ -52,11 +53,14 @@ SHARED: Mapping[str, str] = {
     AND (CAST(:submitted_by AS TEXT) IS NULL OR kind.submitted_by = :submitted_by)""",
     # Of a dead job: 1 if an operator, or a newer job or run, has ended it.
     "cancelled": (
-        "CASE WHEN status = 'dead' AND (last_error IN ("
-        + ", ".join(f"'{error}'" for error in sorted(ENDED_ON_PURPOSE))
-        + f") OR substr(last_error, 1, {len(RUN_SUPERSEDED)}) = '{RUN_SUPERSEDED}')"
+        "CASE WHEN status = 'dead' AND ("
+        + "".join(f"last_error = '{error}' OR " for error in sorted(ENDED_ON_PURPOSE))
+        + f"substr(last_error, 1, {len(RUN_SUPERSEDED)}) = '{RUN_SUPERSEDED}')"
         + " THEN 1 ELSE 0 END"
     ),
+    # Failed and dead jobs that may need an operator: the condition of their index.
+    "unresolved": """
+    @without_success@ AND status <> 'skipped' AND acknowledged_at IS NULL AND @cancelled@ = 0""",
     # From `since` to before (`at`, `before`), which is the end of the period or a cursor.
     "job_page": """
     created_at >= :since AND (created_at, seq) < (:at, :before) AND @job_filter@

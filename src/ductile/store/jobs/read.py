@@ -12,6 +12,7 @@ import orjson
 from ductile._fast_dataclass import dataclass
 from ductile.clock import from_text, to_text
 from ductile.core.jobs.limits import document
+from ductile.core.jobs.state_machine import ENDED_BADLY
 from ductile.model import Job, JobStatus, SubmittedBy
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.engines.queries import JOB, NEVER
@@ -111,7 +112,8 @@ class JobFilter:
     submitted_by: SubmittedBy | None = None
     since: datetime | None = None
     until: datetime | None = None
-    cancelled: bool | None = None
+    acknowledged: bool | None = None
+    """Whether an operator has acknowledged it, or it was ended on purpose."""
 
 
 def list_jobs(
@@ -130,8 +132,10 @@ def list_jobs(
 
 
 def find_bulk_ids(tx: Tx, action: str, wanted: JobFilter, limit: int) -> list[str]:
-    """The ids of the oldest matching jobs that can be retried, or cancelled."""
+    """The ids of the oldest matching jobs that can be retried, cancelled or acknowledged."""
     until = _LATEST if wanted.until is None else to_text(wanted.until)
+    if action == "retry" and wanted.acknowledged is False:
+        action = "acknowledge"  # The same jobs, without those that were cancelled.
     rows = tx.all(f"jobs_to_{action}", **_values(wanted), until=until, limit=limit)
     return [row[0] for row in rows]
 
@@ -143,7 +147,7 @@ def _values(wanted: JobFilter) -> dict[str, Any]:
         "pipeline": wanted.pipeline,
         "command": wanted.command,
         "submitted_by": wanted.submitted_by,
-        "cancelled": None if wanted.cancelled is None else int(wanted.cancelled),
+        "acknowledged": None if wanted.acknowledged is None else int(wanted.acknowledged),
         "since": "" if wanted.since is None else to_text(wanted.since),
     }
 
@@ -154,6 +158,9 @@ def _query_for(wanted: JobFilter) -> str:
         return "jobs_queued"
     if wanted.status is JobStatus.RUNNING:
         return "jobs_running"
+    is_unresolved = wanted.acknowledged is False and wanted.status in ENDED_BADLY
+    if is_unresolved and None not in (wanted.plugin, wanted.command):
+        return "jobs_unresolved"
     # Of most ledgers nearly every job has succeeded, so that this state needs no index.
     with_success = wanted.status in (None, JobStatus.SUCCEEDED)
     if wanted.pipeline is not None:

@@ -38,10 +38,6 @@ SELECT id, last_error FROM (
   SELECT id, last_error FROM job_queue WHERE status = 'running') AS unfinished
 WHERE substr(last_error, 1, length(CAST(:cause AS TEXT))) = :cause LIMIT :limit;
 
--- name: dead_jobs_since
-SELECT count(*) FROM (SELECT 1 FROM job_queue
-                      WHERE completed_at >= :since AND status = 'dead' LIMIT :limit) AS dead;
-
 -- name: dead_webhook_deliveries
 SELECT count(*) FROM webhook_deliveries WHERE status = 'dead';
 

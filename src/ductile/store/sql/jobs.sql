@@ -12,7 +12,7 @@ SELECT seq, id, plugin, command, status, attempt, max_attempts, submitted_by, su
        NULLIF(next_retry_at, @never@) AS next_retry_at, last_error,
        parent_job_id, source_event_id, owner, enqueued_snapshot_id, started_snapshot_id,
        schedule_id, slot, event_context_id, entered_context_id, hops, pipeline, step_path,
-       branch, scope_id, join_of, replay_of
+       branch, scope_id, join_of, replay_of, acknowledged_at, acknowledged_by
 FROM job_queue;
 
 -- Lists of jobs, the newest first. Which of them is used depends on the filters, so that each reads
@@ -94,6 +94,11 @@ WHERE @without_success@ AND status = :status AND plugin = :plugin AND @job_page@
 WHERE @without_success@ AND status = :status AND pipeline <> '' AND pipeline = :pipeline
   AND @job_page@;
 
+-- name: jobs_unresolved
+-- Of one command of a plugin.
+@job_summaries@ @by_index@ job_queue_unresolved
+WHERE @unresolved@ AND plugin = :plugin AND command = :command AND status = :status AND @job_page@;
+
 -- name: jobs_running
 @job_summaries@ @by_index@ job_queue_running
 WHERE status = 'running' AND @job_page@;
@@ -158,6 +163,51 @@ SELECT id FROM job_queue @by_index@ job_queue_status
 WHERE @without_success@ AND status IN ('failed', 'dead') AND created_at >= :since
   AND created_at < :until AND @job_filter@
 ORDER BY seq LIMIT :limit;
+
+-- name: jobs_to_acknowledge
+SELECT id FROM job_queue @by_index@ job_queue_unresolved
+WHERE @unresolved@ AND status IN ('failed', 'dead') AND created_at >= :since
+  AND created_at < :until AND @job_filter@
+ORDER BY seq LIMIT :limit;
+
+-- name: acknowledge_job
+UPDATE job_queue SET acknowledged_at = :now, acknowledged_by = :actor
+WHERE id = :id AND status IN ('failed', 'dead') AND @unresolved@;
+
+-- name: failing_commands
+-- Each plugin, command and state of unresolved jobs is found with one index probe, as in
+-- `jobs_of_kinds`. Of each at most `most` jobs are counted, failed ones since `since` only.
+WITH RECURSIVE kinds(seq, number) AS (
+  SELECT (SELECT seq FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+          ORDER BY plugin, command, status LIMIT 1), 1
+  UNION ALL
+  SELECT coalesce(
+    (SELECT seq FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+       AND plugin = last.plugin AND command = last.command AND status > last.status
+     ORDER BY plugin, command, status LIMIT 1),
+    (SELECT seq FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+       AND plugin = last.plugin AND command > last.command
+     ORDER BY plugin, command, status LIMIT 1),
+    (SELECT seq FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+       AND plugin > last.plugin ORDER BY plugin, command, status LIMIT 1)), number + 1
+  FROM kinds JOIN job_queue last ON last.seq = kinds.seq
+  WHERE number < :kinds
+), groups AS (
+  SELECT
+    (SELECT count(*) FROM (
+       SELECT 1 FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+         AND plugin = kind.plugin AND command = kind.command AND status = kind.status
+         AND created_at >= CASE kind.status WHEN 'failed' THEN :since ELSE '' END
+       LIMIT :most) AS counted) AS jobs,
+    (SELECT seq FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+       AND plugin = kind.plugin AND command = kind.command AND status = kind.status
+     ORDER BY created_at DESC, seq DESC LIMIT 1) AS newest
+  FROM kinds JOIN job_queue kind ON kind.seq = kinds.seq
+)
+SELECT j.status, j.plugin, j.command, groups.jobs, j.id AS job_id, j.created_at, j.completed_at,
+       j.last_error, j.pipeline, j.step_path
+FROM groups JOIN job_queue j ON j.seq = groups.newest
+WHERE groups.jobs > 0 AND j.status IN ('failed', 'dead') ORDER BY j.completed_at DESC, j.seq DESC LIMIT :limit;
 
 -- name: job_transitions
 -- The last thousand, each with the number of earlier ones.

@@ -49,7 +49,7 @@ ORDER BY seq LIMIT :limit;
 UPDATE job_queue SET status = 'queued', attempt = attempt + 1,
                      max_attempts = attempt + :attempts, started_at = NULL,
                      completed_at = NULL, next_retry_at = NULL, last_error = NULL,
-                     set_aside = @in_order@
+                     acknowledged_at = NULL, acknowledged_by = NULL, set_aside = @in_order@
 WHERE id = :id AND status = :status AND attempt = :attempt;
 
 -- name: skip_backoff

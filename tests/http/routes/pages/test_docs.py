@@ -168,7 +168,7 @@ def test_route_shows_parameters_schemas_and_scope(page: Page) -> None:
     route.get_by_text("scope: jobs:ro").wait_for()
     assert route.locator("td.name").all_text_contents() == [
         "status", "plugin", "command", "submitted_by", "pipeline", "since", "until",
-        "cancelled", "limit", "before",
+        "acknowledged", "limit", "before",
     ]  # fmt: skip
     route.locator("ul.schema summary", has_text="jobs").click()
     route.locator("ul.schema code", has_text="max_attempts").wait_for()

@@ -6,7 +6,8 @@ import type {
   ClusterNodes,
   Deliveries,
   Health,
-  JobPage,
+  JobFailure,
+  JobFailures,
   Overview,
   Pauses,
   Schedules,
@@ -23,15 +24,14 @@ export interface AttentionItem {
   why: string;
   href: string;
   at: string | null;
+  /** The jobs that an operator may leave as they are. */
+  failure?: JobFailure;
 }
 
 interface Sources {
   overview: Overview | null;
   pauses: Pauses | null;
-  /** Without those that were ended on purpose. */
-  dead: JobPage | null;
-  /** Jobs that failed without being retried. */
-  failed: JobPage | null;
+  failures: JobFailures | null;
   schedules: Schedules | null;
   status: Status | null;
   deliveries: Deliveries | null;
@@ -42,7 +42,6 @@ interface Sources {
   nodes: ClusterNodes | null;
 }
 
-const RECENT_MS = 86_400_000;
 /** States that are wanted, or that another item reports: breakers and plugins. */
 const QUIET_SCHEDULES = /^(active|paused|done|exhausted|breaker_.*|refused|unhealthy|disabled)$/;
 
@@ -55,8 +54,7 @@ export function findAttention(sources: Sources): AttentionItem[] {
     ...pausedParts(sources.pauses),
     ...openBreakers(sources.overview),
     ...heldPlugins(sources.overview, sources.status),
-    ...endedJobs(sources.dead, 'dead'),
-    ...endedJobs(recentOnly(sources.failed), 'failed'),
+    ...failedJobs(sources.failures),
     ...brokenSchedules(sources.schedules),
     ...deadDeliveries(sources.deliveries),
   ];
@@ -182,44 +180,45 @@ function pausedParts(found: Pauses | null): AttentionItem[] {
   );
 }
 
-/** A failure that was not retried is news for a day; a dead job waits for a decision. */
-function recentOnly(page: JobPage | null): JobPage | null {
-  const since = Date.now() - RECENT_MS;
-  return page && { ...page, jobs: page.jobs.filter((job) => Date.parse(job.created_at) > since) };
-}
-
 /** A step that waits has no plugin that an operator knows. */
-function nameOf({ plugin, command, pipeline, step_path }: JobPage['jobs'][number]): string {
+function nameOf({ plugin, command, pipeline, step_path }: JobFailure): string {
   const isWait = plugin === 'core.wait' && pipeline;
   return isWait ? `${pipeline} · ${stepName(step_path)}` : `${plugin}.${command}`;
 }
 
-/** One line per plugin and command: a broken command should not hide the others. */
-function endedJobs(page: JobPage | null, status: 'dead' | 'failed'): AttentionItem[] {
-  const groups = new Map<string, JobPage['jobs']>();
-  for (const job of page?.jobs ?? []) {
-    const key = nameOf(job);
-    groups.set(key, [...(groups.get(key) ?? []), job]);
-  }
-  return [...groups].flatMap(([name, jobs]) => {
-    const [newest] = jobs;
-    if (!newest) return [];
-    const isOne = jobs.length === 1;
-    const query = new URLSearchParams({
-      status,
-      plugin: newest.plugin,
-      command: newest.command,
-    });
+/** The gateway counts no more jobs of a command. */
+const MAX_COUNTED = 1000;
+
+function failedJobs(found: JobFailures | null): AttentionItem[] {
+  const items = (found?.failures ?? []).map((failure): AttentionItem => {
+    const { status, plugin, command, pipeline, jobs, job_id, last_error, completed_at } = failure;
+    const name = nameOf(failure);
+    const isOne = jobs === 1;
+    const count = countOf(jobs, `${status} job`);
+    const query = new URLSearchParams({ status, plugin, command, acknowledged: 'false' });
+    if (plugin === 'core.wait') query.set('pipeline', pipeline);
     return {
       id: `${status} ${name}`,
-      kind: countOf(jobs.length, `${status} job`),
-      tone: 'bad' as const,
-      title: isOne ? `${name} ${shortId(newest.job_id)}` : name,
-      why: newest.last_error ?? 'It failed without a message.',
-      href: isOne ? `/jobs/${newest.job_id}` : `/jobs?${query}`,
-      at: newest.completed_at,
+      kind: jobs < MAX_COUNTED ? count : count.replace(' ', '+ '),
+      tone: 'bad',
+      title: isOne ? `${name} ${shortId(job_id)}` : name,
+      why: last_error ?? 'It failed without a message.',
+      href: isOne ? `/jobs/${job_id}` : `/jobs?${query}`,
+      at: completed_at,
+      failure,
     };
   });
+  if (!found?.more) return items;
+  const more: AttentionItem = {
+    id: 'more failures',
+    kind: 'Dead jobs',
+    tone: 'bad',
+    title: 'Other commands',
+    why: `More than ${items.length} commands have failed or dead jobs.`,
+    href: '/jobs?status=dead&acknowledged=false',
+    at: null,
+  };
+  return [...items, more];
 }
 
 function brokenSchedules(found: Schedules | null): AttentionItem[] {

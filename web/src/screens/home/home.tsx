@@ -13,6 +13,7 @@ import { countOf } from '../../format/text';
 import { Link } from '../../router/link';
 import { PauseButton, PauseNotice } from '../pauses/pause-control';
 import { GATEWAY, usePauses } from '../pauses/pauses';
+import { acknowledge } from './acknowledge';
 import type { AttentionItem } from './attention';
 import { Outcomes } from './outcomes';
 import { useAttention } from './use-attention';
@@ -61,14 +62,25 @@ function Attention({ items }: { items: AttentionItem[] }) {
     <section class="attention" aria-labelledby="attention">
       <h2 id="attention">{countOf(items.length, 'thing needs', 'things need')} you</h2>
       <ul>
-        {items.map(({ id, kind, tone, title, why, href, at }) => (
-          <li key={id} data-row>
+        {items.map(({ id, kind, tone, title, why, href, at, failure }) => (
+          <li key={id} data-row class="attention-row">
             <Link to={href} class={`attention-item attention-${tone}`}>
               <span class="attention-kind">{kind}</span>
               <span class="attention-title">{title}</span>
               <span class="attention-why">{why}</span>
               <span class="attention-at">{at && <Time at={at} relative />}</span>
             </Link>
+            {failure && can('jobs:rw') && (
+              <button
+                type="button"
+                class="quiet"
+                aria-label={`Acknowledge ${title}`}
+                title="They stay as they are, and leave this page."
+                onClick={() => acknowledge(failure)}
+              >
+                Acknowledge
+              </button>
+            )}
           </li>
         ))}
       </ul>

@@ -7,7 +7,7 @@ import type {
   ClusterNodes,
   Deliveries,
   Health,
-  JobPage,
+  JobFailures,
   Overview,
   Pauses,
   Schedules,
@@ -31,15 +31,7 @@ export function useAttention(
   const ofJobs = ofTopics('jobs', 'breakers');
   const addressOf = (scope: string, address: string) => (can(scope) ? address : null);
   const status = useResource<Status>(addressOf('system:ro', LAST_STATUS));
-  // Somebody wanted the cancelled ones to end.
-  const dead = useResource<JobPage>(
-    addressOf('jobs:ro', '/jobs?status=dead&cancelled=false&limit=100'),
-    ofJobs,
-  );
-  const failed = useResource<JobPage>(
-    addressOf('jobs:ro', '/jobs?status=failed&limit=100'),
-    ofJobs,
-  );
+  const failures = useResource<JobFailures>(addressOf('jobs:ro', '/jobs/failures'), ofJobs);
   const schedules = useResource<Schedules>(addressOf('jobs:ro', '/scheduler/jobs'), ofJobs);
   const deliveries = useResource<Deliveries>(
     addressOf('agents:ro', '/gateway/deliveries?status=dead&limit=50'),
@@ -52,15 +44,13 @@ export function useAttention(
   const alerts = useResource<AlertRules>(addressOf('jobs:ro', '/alerts'), ofTopics('alerts'));
   const health = useResource<Health>(addressOf('system:ro', '/healthz'), ofHealth);
   const nodes = useResource<ClusterNodes>(addressOf('system:ro', '/nodes'), ofNodes);
-  const isMissing =
-    (can('system:ro') && !overview) || (can('jobs:ro') && !(dead.data && failed.data));
+  const isMissing = (can('system:ro') && !overview) || (can('jobs:ro') && !failures.data);
   if (isMissing) return null;
   return findAttention({
     overview,
     pauses,
     status: status.data,
-    dead: dead.data,
-    failed: failed.data,
+    failures: failures.data,
     schedules: schedules.data,
     deliveries: deliveries.data,
     approvals: approvals.data,

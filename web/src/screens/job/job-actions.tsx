@@ -9,7 +9,7 @@ import { navigate } from '../../router/router';
 import { ReplayDialog } from './replay-dialog';
 
 const OPEN = new Set(['queued', 'running']);
-const RETRIABLE = new Set(['failed', 'timed_out', 'dead']);
+const FAILED = new Set(['failed', 'dead']);
 
 interface JobActionsProps {
   job: Job;
@@ -39,6 +39,10 @@ export function JobActions({ job, onDone }: JobActionsProps) {
     await report(post(address('retry')), 'The job is queued again.');
     onDone();
   };
+  const acknowledge = async () => {
+    await report(post(address('acknowledge')), 'The job is acknowledged.');
+    onDone();
+  };
   const replay = async () => {
     const result = await report(
       post<{ job_id: string }>(address('replay')),
@@ -48,9 +52,18 @@ export function JobActions({ job, onDone }: JobActionsProps) {
   };
   return (
     <>
-      {can('jobs:rw') && RETRIABLE.has(job.status) && (
+      {can('jobs:rw') && FAILED.has(job.status) && (
         <button type="button" class="primary" onClick={retry}>
           Retry
+        </button>
+      )}
+      {can('jobs:rw') && mayNeedSomebody(job) && (
+        <button
+          type="button"
+          title="It stays as it is, and is no longer on the home page."
+          onClick={acknowledge}
+        >
+          Acknowledge
         </button>
       )}
       {can('jobs:rw') && !isOpen && !job.pruned && (
@@ -63,7 +76,7 @@ export function JobActions({ job, onDone }: JobActionsProps) {
           Edit and replay …
         </button>
       )}
-      {can('system:ro') && can('jobs:ro') && !isOpen && !job.pruned && <BundleButton job={job} />}
+      {can('system:ro') && can('jobs:ro') && !isOpen && hasRun(job) && <BundleButton job={job} />}
       {can('jobs:rw') && isOpen && (
         <button type="button" class="danger" onClick={cancel}>
           Cancel
@@ -72,6 +85,16 @@ export function JobActions({ job, onDone }: JobActionsProps) {
       {isEditing && <ReplayDialog job={job} onClose={() => setEditing(false)} />}
     </>
   );
+}
+
+function mayNeedSomebody({ status, pruned, cancelled, acknowledged_at }: Job): boolean {
+  return FAILED.has(status) && !pruned && !cancelled && !acknowledged_at;
+}
+
+/** If its last attempt ran no process, there is nothing to repeat elsewhere. */
+function hasRun({ pruned, attempts }: Job): boolean {
+  const last = attempts.at(-1);
+  return !pruned && !!last && (!!last.duration_ms || last.result !== null);
 }
 
 /** Fetched by the page, and not a link, so that a refusal is shown with its reason. */

@@ -66,8 +66,14 @@ function Parents({ job }: { job: Job | null }) {
   );
 }
 
-function JobMark({ job: { status, next_retry_at } }: { job: Job }) {
-  return <Badge status={next_retry_at ? 'retrying' : status} />;
+function JobMark({ job: { status, next_retry_at, ...job } }: { job: Job }) {
+  const note = job.cancelled ? 'cancelled' : job.acknowledged_at && 'acknowledged';
+  return (
+    <>
+      <Badge status={next_retry_at ? 'retrying' : status} />
+      {note && <span class="muted"> {note}</span>}
+    </>
+  );
 }
 
 /** With the one that is running, which has no entry yet. */
@@ -129,6 +135,8 @@ function JobFacts({ job }: { job: Job }) {
         ['Run', job.instance_id && <Link to={`/runs/${job.instance_id}`}>{job.instance_id}</Link>],
         ['Parent', parent && <Link to={`/jobs/${parent}`}>{parent}</Link>],
         ['Replays', job.replay_of && <Link to={`/jobs/${job.replay_of}`}>{job.replay_of}</Link>],
+        ['Acknowledged', job.acknowledged_at && <Time at={job.acknowledged_at} />],
+        ['Acknowledged by', job.acknowledged_by],
         ['Schedule', job.schedule_id && `${job.plugin}/${job.schedule_id}`],
         ['Occurrence', job.slot && <Time at={job.slot} />],
         ['Dedupe key', job.dedupe_key],

@@ -1,4 +1,4 @@
-// Retry or cancel every job that matches the filters, after a preview of what is touched.
+// Retry, acknowledge or cancel every job that matches the filters, after a preview of what is touched.
 
 import { useState } from 'preact/hooks';
 import { post } from '../../api/client';
@@ -12,7 +12,7 @@ import { Link } from '../../router/link';
 const LIMIT = 1000;
 const SHOWN = 12;
 
-type Action = 'retry' | 'cancel';
+type Action = 'retry' | 'acknowledge' | 'cancel';
 
 interface BulkActionsProps {
   filter: Record<string, string>;
@@ -21,19 +21,49 @@ interface BulkActionsProps {
   onDone: () => void;
 }
 
-const ACTIONS: Record<Action, { title: string; states: string[] }> = {
-  retry: { title: 'Retry all', states: ['dead', 'failed', 'timed_out'] },
-  cancel: { title: 'Cancel all', states: ['queued', 'running'] },
+interface ActionText {
+  states: string[];
+  verb: string;
+  done: string;
+  text: string;
+}
+
+const ACTIONS: Record<Action, ActionText> = {
+  retry: {
+    states: ['dead', 'failed'],
+    verb: 'Retry',
+    done: 'queued again',
+    text: 'Each job is queued again with its payload.',
+  },
+  acknowledge: {
+    states: ['dead', 'failed'],
+    verb: 'Acknowledge',
+    done: 'acknowledged',
+    text: 'They stay as they are, and are no longer on the home page.',
+  },
+  cancel: {
+    states: ['queued', 'running'],
+    verb: 'Cancel',
+    done: 'cancelled',
+    text: 'Queued jobs end without running. Running jobs are terminated.',
+  },
 };
+
+/** What a retry of all leaves out unless the filter asks for it. */
+const LEFT_OUT = 'Jobs that were acknowledged or cancelled are left out.';
 
 export function BulkActions({ filter, known, onDone }: BulkActionsProps) {
   const [preview, setPreview] = useState<{ action: Action; result: BulkResult } | null>(null);
   const status = filter.status ?? '';
-  const offered = (Object.keys(ACTIONS) as Action[]).filter((action) =>
-    ACTIONS[action].states.includes(status),
+  const { acknowledged, ...rest } = filter;
+  const sent: Json = acknowledged ? { ...rest, acknowledged: acknowledged === 'true' } : rest;
+  const offered = (Object.keys(ACTIONS) as Action[]).filter(
+    (action) =>
+      ACTIONS[action].states.includes(status) &&
+      (action !== 'acknowledge' || acknowledged !== 'true'),
   );
   const send = (action: Action, terms: Record<string, Json>) =>
-    post<BulkResult>(`/jobs/${action}`, { filter: filter as Json, limit: LIMIT, ...terms });
+    post<BulkResult>(`/jobs/${action}`, { filter: sent, limit: LIMIT, ...terms });
   const open = async (action: Action) => {
     try {
       setPreview({ action, result: await send(action, { dry_run: true }) });
@@ -44,10 +74,9 @@ export function BulkActions({ filter, known, onDone }: BulkActionsProps) {
   const apply = async (action: Action, expected: number) => {
     setPreview(null);
     // Refused if other jobs match by now than the preview has shown.
-    await report(send(action, { expected }), ({ count }) =>
-      action === 'retry'
-        ? `${countOf(count, 'job')} queued again.`
-        : `${countOf(count, 'job')} cancelled.`,
+    await report(
+      send(action, { expected }),
+      ({ count }) => `${countOf(count, 'job')} ${ACTIONS[action].done}.`,
     );
     onDone();
   };
@@ -55,12 +84,13 @@ export function BulkActions({ filter, known, onDone }: BulkActionsProps) {
     <>
       {offered.map((action) => (
         <button type="button" key={action} onClick={() => open(action)}>
-          {ACTIONS[action].title} …
+          {ACTIONS[action].verb} all …
         </button>
       ))}
       {preview && (
         <Preview
           {...preview}
+          isPartial={preview.action === 'retry' && acknowledged !== 'true'}
           known={known}
           onApply={() => apply(preview.action, preview.result.count)}
           onClose={() => setPreview(null)}
@@ -74,21 +104,21 @@ interface PreviewProps {
   action: Action;
   result: BulkResult;
   known: JobSummary[];
+  isPartial: boolean;
   onApply: () => void;
   onClose: () => void;
 }
 
-function Preview({ action, result, known, onApply, onClose }: PreviewProps) {
+function Preview({ action, result, known, isPartial, onApply, onClose }: PreviewProps) {
   const { jobs, count, refused, more } = result;
   const names = new Map(known.map((job) => [job.job_id, `${job.plugin}.${job.command}`]));
-  const verb = action === 'retry' ? 'Retry' : 'Cancel';
+  const { verb, text } = ACTIONS[action];
   return (
     <Dialog title={`${verb} ${countOf(count, 'job')}?`} onClose={onClose}>
       <div class="dialog-body">
         <p>
-          {action === 'retry'
-            ? 'Each job is queued again with its payload.'
-            : 'Queued jobs end without running. Running jobs are terminated.'}
+          {text}
+          {isPartial && ` ${LEFT_OUT}`}
           {more && ` There are more; this touches the first ${count}.`}
         </p>
         <ul class="id-list">

@@ -29,7 +29,10 @@ const PRODUCERS = Object.keys({
   agent: '',
   alert: '',
 } satisfies Record<JobSummary['submitted_by'], string>);
-const FILTERS = ['status', 'plugin', 'command', 'pipeline', 'submitted_by'];
+const FILTERS = ['status', 'plugin', 'command', 'pipeline', 'submitted_by', 'acknowledged'];
+const ACKNOWLEDGED = { true: 'yes, or cancelled', false: 'no' };
+/** The states in which a job can be acknowledged. */
+const FAILED = ['failed', 'dead'];
 const PAGE_SIZE = 50;
 
 const COLUMNS: Column<JobSummary>[] = [
@@ -101,6 +104,9 @@ function JobState({ job }: { job: JobSummary }) {
           {attempt}/{max_attempts}
         </span>
       )}
+      {(job.cancelled || job.acknowledged_at) && (
+        <span class="muted"> {job.cancelled ? 'cancelled' : 'acknowledged'}</span>
+      )}
       {status === 'running' && <JobProgress id={job.job_id} known={progress} />}
     </>
   );
@@ -140,6 +146,14 @@ export function Jobs() {
         <TextFilter name="command" label="Command" placeholder="any" />
         <SelectFilter name="pipeline" label="Pipeline" options={pipelineNames} />
         <SelectFilter name="submitted_by" label="Submitted by" options={PRODUCERS} />
+        {(FAILED.includes(filter.status ?? '') || filter.acknowledged) && (
+          <SelectFilter
+            name="acknowledged"
+            label="Acknowledged"
+            options={['false', 'true']}
+            names={ACKNOWLEDGED}
+          />
+        )}
         <SelectFilter name="period" label="Created" options={PERIODS} all="any time" />
       </Filters>
       <Loaded resource={page}>

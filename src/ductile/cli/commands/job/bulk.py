@@ -1,4 +1,4 @@
-"""Retrying or cancelling all jobs that match filters, as a part of `job retry` and `job cancel`."""
+"""Retrying, cancelling or acknowledging all jobs that match filters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,17 @@ from ductile.cli.options import (
 )
 from ductile.errors import UsageError
 
-WORDS = {"retry": ("would retry", "retrying"), "cancel": ("would cancel", "cancelled")}
+WORDS = {
+    "retry": ("would retry", "retrying"),
+    "cancel": ("would cancel", "cancelled"),
+    "acknowledge": ("would acknowledge", "acknowledged"),
+}
+LEFT_OUT = "acknowledged and cancelled jobs are left out; add --acknowledged to retry these"
+ACKNOWLEDGED = click.option(
+    "--acknowledged/--not-acknowledged",
+    default=None,
+    help="Only jobs that were acknowledged or cancelled; or no such jobs.",
+)
 
 
 def bulk_options(command: Any) -> Any:
@@ -32,6 +42,7 @@ def bulk_options(command: Any) -> Any:
         click.option(
             "--since", metavar="T", type=parse_since, help="Jobs created since T (1h, a time)."
         ),
+        ACKNOWLEDGED,
         click.option("--submitted-by", type=PRODUCER, help="Jobs from this producer."),
         click.option("--status", type=STATUS, help="Jobs in this state."),
         click.option("--command", help="Jobs of this command."),
@@ -62,6 +73,8 @@ def run_bulk(context: CommandContext, action: str, filters: Row) -> int:
             check_plugin(api, given.get("plugin"))
             check_pipeline(api, given.get("pipeline"))
     context.show(result, lambda result: _show(result, WORDS[action]))
+    if action == "retry" and not result["count"] and "acknowledged" not in given:
+        output.print_stderr(LEFT_OUT)
     return 1 if result["refused"] else 0
 
 

@@ -1,4 +1,4 @@
-"""`ductile job`: list, inspect, retry, cancel and replay jobs."""
+"""`ductile job`: list, inspect, retry, acknowledge, cancel and replay jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from ductile.cli import output
 from ductile.cli.client import GatewayApi, Json, path_to
 from ductile.cli.command import CommandContext, Noun
-from ductile.cli.commands.job.bulk import bulk_options, has_filters, run_bulk
+from ductile.cli.commands.job.bulk import ACKNOWLEDGED, bulk_options, has_filters, run_bulk
 from ductile.cli.commands.job.logs import logs
 from ductile.cli.display import (
     Row,
@@ -36,7 +36,7 @@ from ductile.errors import UsageError
 
 job = Noun(
     "job",
-    "List, inspect, retry, cancel and replay jobs.",
+    "List, inspect, retry, acknowledge, cancel and replay jobs.",
     actions={
         "bundle": "commands.job.bundle:bundle",
         "rerun": "commands.job.bundle:rerun",
@@ -68,6 +68,7 @@ def _post(context: CommandContext, typed_id: str, verb: str, body: Row | None = 
 @click.option(
     "--until", metavar="T", type=parse_since, help="Show only jobs created before T (1h, a time)."
 )
+@ACKNOWLEDGED
 @limit_option()
 @click.option("--before", metavar="CURSOR", help="Continue from this cursor.")
 def listing(context: CommandContext, **filters: Any) -> None:
@@ -127,6 +128,7 @@ def _show_job(found: Row, *, switches: bool) -> None:
         "dedupe key": _dedupe(found),
         "parent": found.get("parent_job_id"),
         "source event": found.get("source_event_id"),
+        "acknowledged": _acknowledged(found),
         "trace": found.get("trace_id"),
     }
     for name, fact in facts.items():
@@ -149,6 +151,11 @@ def _show_job(found: Row, *, switches: bool) -> None:
         output.print_line(f"{output.format_time(change['created_at'])}  {states}{why}")
     graph = found["graph"] if switches else fold_graph(found["graph"], found["job_id"])
     _show_graph(graph, found["job_id"])
+
+
+def _acknowledged(found: Row) -> str | None:
+    at = found.get("acknowledged_at")
+    return f"{output.format_time(at)} by {found['acknowledged_by']}" if at else None
 
 
 def _dedupe(found: Row) -> str | None:
@@ -238,7 +245,8 @@ def retry(context: CommandContext, typed_id: str | None, **filters: Any) -> int:
 
     The job gets as many attempts as its plugin's configuration allows. A queued job that waits for
     its next attempt runs now, and keeps its number of attempts. With filters instead of ID, all
-    failed and dead jobs that match are queued again, the oldest first; --dry-run lists them.
+    failed and dead jobs that match are queued again, the oldest first; --dry-run lists them. Jobs
+    that were acknowledged or cancelled are left out, unless --acknowledged asks for them.
     """
     if has_filters(typed_id, filters):
         return run_bulk(context, "retry", filters)
@@ -256,6 +264,27 @@ def _show_retry(result: Row) -> None:
     else:
         tries = f"attempt {result['attempt']} of {result['max_attempts']}"
         output.print_line(f"job {result['job_id']} is {result['status']}, {tries}")
+
+
+@job.write("acknowledge")
+@ID_OR_FILTERS
+@bulk_options
+def acknowledge(context: CommandContext, typed_id: str | None, **filters: Any) -> int:
+    """Record that failed or dead jobs need nothing.
+
+    They stay as they are, and no longer appear on the home page of the dashboard, in `status` and
+    in `doctor`. A retry ends it, and a replay acknowledges the old job. With filters instead of ID,
+    all failed and dead jobs that match are acknowledged; --dry-run lists them.
+    """
+    if has_filters(typed_id, filters):
+        return run_bulk(context, "acknowledge", filters)
+    context.show(_post(context, str(typed_id), "acknowledge"), _show_acknowledge)
+    return 0
+
+
+def _show_acknowledge(result: Row) -> None:
+    verb = "would acknowledge" if result.get("dry_run") else "acknowledged"
+    output.print_line(f"{verb} job {result['job_id']} ({result['status']})")
 
 
 @job.write("cancel")

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ductile.cli.client import GatewayApi, Json
 
 MAX_NOTE_LENGTH = 200
+MAX_COUNTED = 1000
+"""Number of jobs that the gateway counts per command."""
+MAX_FAILURES = 10
+"""Number of commands with failed or dead jobs that `status` names."""
 _M_ARENA_MAX = -8
 """As in `malloc.h`."""
 NODE_VARIABLE = "DUCTILE_NODE"
@@ -185,6 +189,10 @@ def _show_status(page: dict[str, Any]) -> None:
 
         output.print_line(describe(page["paused"]), fg="yellow")
     _show_alerts(page)
+    for row in page["failures"][:MAX_FAILURES]:
+        _show_failure(row)
+    if more := page["failures"][MAX_FAILURES:]:
+        output.print_line(f"{output.format_count(len(more), 'other command')} with such jobs")
     output.print_line()
     output.print_table(
         page["plugins"],
@@ -222,6 +230,15 @@ def _show_alerts(page: dict[str, Any]) -> None:
         at = output.format_time(row["created_at"])
         text = f"alert {row['rule']} of {at} did not reach {row['to']}"
         output.print_line(f"{text}: {row['error']}", fg="red")
+
+
+def _show_failure(row: dict[str, Any]) -> None:
+    jobs = output.format_count(row["jobs"], f"{row['status']} job")
+    if row["jobs"] >= MAX_COUNTED:
+        jobs = f"at least {jobs}"
+    name = row["step_path"] if row["plugin"] == "core.wait" else f"{row['plugin']} {row['command']}"
+    error = output.clip_middle(row["last_error"] or "no error", MAX_NOTE_LENGTH)
+    output.print_line(f"{jobs} of {name}: {error} (ductile job why {row['job_id']})", fg="red")
 
 
 def _stored_state(row: Json) -> str:

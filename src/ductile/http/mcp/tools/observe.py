@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ductile.core.values.suggest import nearest
 from ductile.http.mcp.results import Json, fetch_page, mark, pick, shorten, slice_rows
 from ductile.http.mcp.route_caller import RouteError
@@ -16,16 +14,17 @@ NUMBER: Json = {"type": "integer"}
 
 async def overview(call: ToolCall) -> Json:
     page = await call.read("/system/overview")
-    failed = _group_failures(page["failures"])
     parts: Json = {
         **pick(page, "at", "name", "version", "queue", "alerts"),
         "open_breakers": page["breakers"],
         "held_plugins": page["held"],
-        "failures": failed[:8],
-        "more_failures": sum(row["failures"] for row in failed[8:]),
         "running": [pick(row, "job_id", "plugin", "command") for row in page["running"]][:6],
         "next_fires": page["next"][:4],
     }
+    try:
+        parts["failures"] = await _failures(call)
+    except RouteError as error:
+        parts["failures_hidden"] = f"not visible: {error.message}"
     for name, read in (
         ("schedules_not_firing", _idle_schedules(call)),
         ("paused", _pauses(call)),
@@ -39,14 +38,9 @@ async def overview(call: ToolCall) -> Json:
     return shorten(mark(parts))
 
 
-def _group_failures(rows: Iterable[Json]) -> list[Json]:
-    """The newest failure per command, with their number: one that fails often must not hide the
-    others."""
-    newest: dict[tuple[str, str], Json] = {}
-    for row in rows:
-        shown = newest.setdefault((row["plugin"], row["command"]), {**pick(row, *JOB_ROW)})
-        shown["failures"] = shown.get("failures", 0) + 1
-    return list(newest.values())
+async def _failures(call: ToolCall) -> list[Json]:
+    rows = (await call.read("/jobs/failures"))["failures"]
+    return [pick(row, "jobs", *JOB_ROW) for row in rows][:8]
 
 
 async def _idle_schedules(call: ToolCall) -> list[Json]:
@@ -182,6 +176,7 @@ OBSERVING = (
         ("queue", "failures", "open_breakers"),
         (("GET", "/system/overview"),),
         also=(
+            ("GET", "/jobs/failures"),
             ("GET", "/scheduler/jobs"),
             ("GET", "/pauses"),
             ("GET", "/gateway/deliveries"),

@@ -84,6 +84,9 @@ class JobSummaryModel(ResponseModel):
     scope_id: str | None
     join_of: str | None
     replay_of: str | None
+    acknowledged_at: Timestamp | None
+    """When an operator has acknowledged its failure; a retry clears it."""
+    acknowledged_by: str | None
     waits_for: str | None
     """Why it does not run yet."""
     progress: ProgressModel = OMITTED
@@ -199,6 +202,8 @@ class JobModel(ResponseModel):
     completed_at: str | None
     next_retry_at: str | None = OMITTED
     last_error: str | None
+    cancelled: bool
+    """It is dead because an operator has ended it, or a newer job or run."""
     stderr: str | None = OMITTED
     duration_ms: float | None = OMITTED
     parent_job_id: str | None
@@ -222,6 +227,9 @@ class JobModel(ResponseModel):
     scope_id: str | None = OMITTED
     join_of: str | None = OMITTED
     replay_of: str | None = OMITTED
+    acknowledged_at: str | None = OMITTED
+    """When an operator has acknowledged its failure; a retry clears it."""
+    acknowledged_by: str | None = OMITTED
     duplicates_dropped: int = OMITTED
     """The number of jobs that were not created because this one has their dedupe key."""
     with_: StepInputModel | None = Field(OMITTED, alias="with")
@@ -325,6 +333,40 @@ class JobRetryModel(ResponseModel):
     attempt: int
     max_attempts: int
     dry_run: bool = OMITTED
+
+
+class JobAcknowledgementModel(ResponseModel):
+    """The failure of the job no longer needs an operator; with `dry_run`, it would not."""
+
+    job_id: str
+    status: JobState
+    acknowledged: bool = OMITTED
+    dry_run: bool = OMITTED
+
+
+class FailureModel(ResponseModel):
+    """The unresolved jobs of a command that have ended in the same state."""
+
+    status: JobState
+    plugin: str
+    command: str
+    jobs: int
+    """At most 1,000 are counted."""
+    job_id: str
+    """The newest one; what follows is its own."""
+    created_at: Timestamp
+    completed_at: Timestamp | None
+    last_error: str | None
+    pipeline: str
+    step_path: str
+
+
+class FailuresModel(ResponseModel):
+    """Failed and dead jobs that may need an operator, by command, the newest first."""
+
+    failures: list[FailureModel]
+    more: bool
+    """Whether other commands fail as well, beyond the first hundred."""
 
 
 class JobReplayModel(ResponseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ductile.http.models.responses.fields import OMITTED, ResponseModel, Timestamp
+from ductile.http.models.responses.jobs import FailureModel
 from ductile.http.models.responses.pauses import PauseModel
 from ductile.http.models.responses.plugins import PluginStatusModel
 
@@ -82,6 +83,8 @@ class StatusModel(ResponseModel):
     """Alerts that fire, as in the overview."""
     undelivered_alerts: list[dict[str, Any]]
     """Messages of alerts that did not arrive."""
+    failures: list[FailureModel]
+    """Commands with failed and dead jobs that may need an operator."""
     plugins: list[PluginStatusModel]
 
 
