@@ -500,7 +500,9 @@ def test_outage_counts_from_its_start_and_is_reported_after_its_end(alerting: Al
     assert ledger["duration_seconds"] == 60
     assert to_text(since + timedelta(seconds=60)) in ledger["first_error"]
     alerting.watched = replace(alerting.watched, outages=(lasting,))
-    assert [(one.group, one.news) for one in alerting.evaluate()] == [("part:ledger", "resolved")]
+    assert [(one.group, one.news) for one in alerting.evaluate(9)] == [("part:ledger", "resolved")]
+    resolved = [one for one in alerting.messages() if one["news"] == "resolved"]
+    assert [one["duration_seconds"] for one in resolved] == [60]
 
 
 def test_old_queue_full_disk_and_bad_health(alerting: Alerting) -> None:

@@ -94,6 +94,16 @@ class Causes:
     def last(self) -> Cause | None:
         return max(self.items, key=lambda cause: cause.last_at, default=None)
 
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the last outage ended; None if one lasts, or for other conditions."""
+        ends = [
+            cause.last_at
+            for cause in self.items
+            if cause.condition is Condition.HEALTH and cause.last_at > cause.since
+        ]
+        return max(ends) if ends and len(ends) == len(self.items) else None
+
     def observe(self) -> Observed:
         """What the state machine needs to know."""
         if self.first is None:

@@ -260,6 +260,9 @@ def _write_changes(
         if change.news is None:
             continue
         alert = change.row.alert
+        ended_at = None
+        if change.news is News.RESOLVED:
+            ended_at = change.causes.ended_at or alert.ended_at
         payload = message.compose(
             gateway=inputs.gateway,
             rule=change.rule.name,
@@ -269,7 +272,7 @@ def _write_changes(
             since=alert.since,
             causes=change.causes,
             now=inputs.now,
-            ended_at=alert.ended_at if change.news is News.RESOLVED else None,
+            ended_at=ended_at,
             dashboard=inputs.dashboard,
         )
         number = alert.number

@@ -270,8 +270,8 @@ class Levels:
         for outage in self._watched.outages:
             if outage.has_lasted(rule.policy.lasts):
                 subject = part_subject(self._watched.node, outage.part)
-                text = outage.description
-                yield make_cause(Condition.HEALTH, subject, outage.since, error=text)
+                text, end = outage.description, outage.ended_at
+                yield make_cause(Condition.HEALTH, subject, outage.since, error=text, last_at=end)
 
     def _list_schedules(self, rule: AlertRule) -> Iterator[tuple[Schedule, dict[str, Any]]]:
         entries = self._read_entries()
