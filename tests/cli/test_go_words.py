@@ -76,6 +76,14 @@ def test_route_and_webhook_are_added_to_the_configuration(cli: CliRunner) -> Non
     assert (added["from"], added["event_type"], added["to"]) == ("hello", "x.y", "hello")
 
 
+@pytest.mark.parametrize("noun", ["route", "webhook"])
+def test_addition_without_options_shows_them(cli: CliRunner, noun: str) -> None:
+    for options in ((), ("--help",)):
+        refused = cli("config", noun, "add", *options)
+        assert refused.code == 2
+        assert f"use: ductile config {noun} add --" in refused.err
+
+
 def test_token_is_created_with_the_options_of_the_go_program(cli: CliRunner) -> None:
     line = ("config", "token", "create", "--name", "ci", "--scopes", "jobs:ro,events:ro")
     done = cli(*line, "--format", "json")

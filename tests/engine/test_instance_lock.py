@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ductile import files
 from ductile.engine import gateway, instance_lock
 from ductile.engine.instance_lock import (
     InstanceLock,
@@ -305,6 +306,21 @@ def test_start_is_refused_if_the_lock_file_cannot_be_checked(
 
     monkeypatch.setattr(Path, "lstat", fail)
     with pytest.raises(Refused, match="cannot be used"):
+        InstanceLock(tmp_path).acquire(wait=0)
+
+
+def test_lock_file_of_another_user_is_refused_with_the_command_that_fixes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a command of root that was interrupted."""
+
+    def fail(path: Path) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    (tmp_path / "ductile.lock").touch()
+    monkeypatch.setattr(files, "open_or_create", fail)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(Refused, match=f"chown -R --reference={tmp_path} {tmp_path}"):
         InstanceLock(tmp_path).acquire(wait=0)
 
 

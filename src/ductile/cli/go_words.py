@@ -66,17 +66,21 @@ def _set_scopes(rest: list[str]) -> list[str]:
 def _add_route(rest: list[str]) -> list[str]:
     given, rest = _take_options(rest, "--from", "--event", "--event-type", "--to")
     keys = {"--from": "from", "--event": "event_type", "--event-type": "event_type", "--to": "to"}
-    return _append("routes[+]", {keys[name]: value for name, value in given.items()}, rest)
+    usage = "config route add --from PLUGIN --event-type TYPE --to PLUGIN"
+    return _append("routes[+]", {keys[name]: value for name, value in given.items()}, rest, usage)
 
 
 def _add_webhook(rest: list[str]) -> list[str]:
     names = ("name", "path", "plugin", "secret", "secret-ref", "signature-header", "max-body-size")
     given, rest = _take_options(rest, *(f"--{name}" for name in names))
     entry = {name.lstrip("-").replace("-", "_"): value for name, value in given.items()}
-    return _append("webhooks.endpoints[+]", entry, rest)
+    usage = "config webhook add --path PATH --plugin PLUGIN --secret-ref NAME"
+    return _append("webhooks.endpoints[+]", entry, rest, usage)
 
 
-def _append(path: str, entry: Mapping[str, str], rest: list[str]) -> list[str]:
+def _append(path: str, entry: Mapping[str, str], rest: list[str], usage: str) -> list[str]:
+    if not entry:
+        raise UsageError(f"use: ductile {usage}")
     # JSON is YAML, and quotes what YAML would read as something else.
     return ["config", "set", path, json.dumps(entry), *rest]
 

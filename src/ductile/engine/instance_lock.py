@@ -102,6 +102,8 @@ class InstanceLock:
 
     def _unusable(self, error: OSError) -> Refused:
         problem = f"the state directory {self.path.parent} cannot be used"
+        if isinstance(error, PermissionError) and os.path.lexists(self.path):
+            return Refused(f"{problem}: {files.describe_access(self.path)}")
         reason = f"{error.filename or self.path}: {error.strerror}"
         action = "let this user write there, or set state.path (with state.url, state.dir)"
         return Refused(f"{problem}: {reason}; {action}")

@@ -250,6 +250,14 @@ class TestSet:
         edit = open_editor(config_dir).set("plugin_roots[+]", "./c")
         assert (edit.file.name, edit.after) == ("b.yaml", b"plugin_roots:\n  - ./b\n  - ./c\n")
 
+    @pytest.mark.parametrize("path", ["tokens[ci].scopes", "token:ci.key", "routes[a].to"])
+    def test_item_of_a_list_that_is_missing_is_unknown(
+        self, config_dir: ConfigDir, path: str
+    ) -> None:
+        config_dir.write({"config.yaml": "service: {name: a}\n"})
+        with pytest.raises(NotFound, match=r"has no item '(ci|a)'; known: none"):
+            open_editor(config_dir).set(path, "x")
+
     def test_webhook_by_path_and_by_name(self, config_dir: ConfigDir) -> None:
         config_dir.write(
             {

@@ -38,6 +38,12 @@ _ALIASES: Mapping[str, Path] = {
 }
 
 
+LISTS: frozenset[Path] = frozenset(
+    {*ENTITIES.values(), ("alerts",), ("api", "auth", "tokens")} - {ENTITIES["plugin"]}
+)
+"""Lists whose items have names: without the list, there is no item with a given name."""
+
+
 class PathPart(NamedTuple):
     text: str
     whole: bool
@@ -132,6 +138,8 @@ def _next_step(path: Path, here: Json, parts: list[PathPart]) -> tuple[str | int
     if here is not MISSING and here is not None:
         raise UsageError(f"{dotted(path)} is a single value and has no keys")
     text = parts[0].text
+    if path in LISTS and not (text == "+" or text.isdecimal()):
+        return _find_index(path, (), parts)
     if not parts[0].whole or not (text == "+" or text.isdecimal()):
         return text, 1
     if text not in ("0", "+"):
