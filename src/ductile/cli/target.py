@@ -105,8 +105,11 @@ class CommandTarget:
         return GatewayClient(path)
 
     @contextmanager
-    def open_reader(self) -> Iterator[GatewayApi]:
-        """Yield the running gateway or, without one, the same API over the ledger's file."""
+    def open_reader(self, *, secrets: bool = False) -> Iterator[GatewayApi]:
+        """Yield the running gateway or, without one, the same API over the ledger's file.
+
+        With `secrets`, this process must be able to read all of them, as a gateway is.
+        """
         client = self.client()
         if client is not None:
             yield client
@@ -114,7 +117,7 @@ class CommandTarget:
         from ductile.cli.in_process import open_reader
 
         self._note(f"no gateway is running; reading the ledger in {self.state_dir}")
-        with open_reader(self.redacting) as api:
+        with open_reader(self.runnable if secrets else self.redacting) as api:
             yield api
 
     @contextmanager

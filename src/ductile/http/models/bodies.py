@@ -41,15 +41,18 @@ MAX_WEBHOOK_TEXT = 200
 MIN_SECRET, MAX_SECRET = 8, 512
 
 Text = Annotated[str | None, BodyText()]
+Name = Annotated[str, BodyText(most=LONGEST_NAME, required=True)]
+Flag = Annotated[bool, BodyFlag()]
+Time = Annotated[datetime | None, Timestamp()]
+Priority = Annotated[float | None, BodyDuration(LONGEST_PRIORITY)]
+Budget = Annotated[int | None, BodyInteger(0, MAX_BUDGET)]
 WebhookText = Annotated[str, BodyText(most=MAX_WEBHOOK_TEXT, required=True)]
 
 
 class ActionBody(RequestModel):
     """The body of an action that takes no other argument."""
 
-    dry_run: Annotated[bool, BodyFlag()] = Field(
-        False, description="Return what would be done; change nothing."
-    )
+    dry_run: Flag = Field(False, description="Return what would be done; change nothing.")
 
 
 class DecisionBody(ActionBody):
@@ -67,17 +70,13 @@ class PauseBody(ActionBody):
     duration: Annotated[float | None, BodyDuration(MAX_PAUSE)] = Field(
         None, description="Resume after this time: `2h`, or seconds."
     )
-    until: Annotated[datetime | None, Timestamp()] = Field(
-        None, description="Resume at this time; not together with `duration`."
-    )
+    until: Time = Field(None, description="Resume at this time; not together with `duration`.")
 
 
 class PluginStateBody(ActionBody):
     key: Annotated[str, BodyText(most=LONGEST_REASON)] = Field(description="The key of the state.")
     value: Annotated[Any, AnyJson({})] = Field(None, description="Its new value.")
-    remove: Annotated[bool, BodyFlag()] = Field(
-        False, description="Remove the key instead of setting it."
-    )
+    remove: Flag = Field(False, description="Remove the key instead of setting it.")
 
 
 class SilenceBody(ActionBody):
@@ -86,9 +85,7 @@ class SilenceBody(ActionBody):
     duration: Annotated[float | None, BodyDuration(MAX_PAUSE)] = Field(
         None, description="How long no messages are sent: `2h`, or seconds."
     )
-    until: Annotated[datetime | None, Timestamp()] = Field(
-        None, description="Until when no messages are sent."
-    )
+    until: Time = Field(None, description="Until when no messages are sent.")
 
 
 class StartBody(ActionBody):
@@ -106,7 +103,7 @@ class StartBody(ActionBody):
 
 
 class TriggerBody(StartBody):
-    priority: Annotated[float | None, BodyDuration(LONGEST_PRIORITY)] = Field(
+    priority: Priority = Field(
         None, description="Start as if enqueued this much earlier: `10m`, or seconds, up to a week."
     )
 
@@ -116,16 +113,14 @@ class PipelineStartBody(StartBody):
         default_factory=dict, description="The payload of the event that starts the pipeline."
     )
     dedupe_key: Text = Field(None, description="Skip if a first job with this key exists.")
-    priority: Annotated[float | None, BodyDuration(LONGEST_PRIORITY)] = Field(
+    priority: Priority = Field(
         None,
         description="Start the first jobs as if enqueued this much earlier: `10m`, or seconds.",
     )
 
 
 class CancelBody(ActionBody):
-    force: Annotated[bool, BodyFlag()] = Field(
-        False, description="End a running job whose node does not answer."
-    )
+    force: Flag = Field(False, description="End a running job whose node does not answer.")
 
 
 class ReplayBody(ActionBody):
@@ -176,12 +171,8 @@ class TokenBudget(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    runs: Annotated[int | None, BodyInteger(0, MAX_BUDGET)] = Field(
-        None, description="Jobs and pipeline runs to start."
-    )
-    retries: Annotated[int | None, BodyInteger(0, MAX_BUDGET)] = Field(
-        None, description="Jobs and deliveries to retry."
-    )
+    runs: Budget = Field(None, description="Jobs and pipeline runs to start.")
+    retries: Budget = Field(None, description="Jobs and deliveries to retry.")
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
@@ -198,7 +189,7 @@ class NewTokenBody(ActionBody):
         description="`*`, or nouns or plugins with `:ro` or `:rw`."
     )
     expires_in: Text = Field(None, description="`30d`; by default the token does not expire.")
-    lease: Annotated[bool, BodyFlag()] = Field(
+    lease: Flag = Field(
         False, description="Record every run in the audit log; needs `expires_in` or `budget`."
     )
     budget: TokenBudget | None = Field(
@@ -232,7 +223,7 @@ class LoginBody(RequestModel):
 
 class BackupBody(ActionBody):
     path: Text = Field(None, description="An absolute path; on the local socket only.")
-    replace: Annotated[bool, BodyFlag()] = Field(False, description="Overwrite an existing file.")
+    replace: Flag = Field(False, description="Overwrite an existing file.")
 
 
 class NewReminderBody(ActionBody):
@@ -286,9 +277,7 @@ class RedeliveryBody(ActionBody):
     status: Annotated[
         DeliveryStatus, OneOf(sorted(RETRIABLE - {DeliveryStatus.PENDING}), required=True)
     ] = Field(description="The deliveries to retry.")
-    since: Annotated[datetime | None, Timestamp()] = Field(
-        None, description="Deliveries attempted, or else created, since this time."
-    )
+    since: Time = Field(None, description="Deliveries attempted, or else created, since this time.")
     webhook: Annotated[int | None, BodyInteger(1, 2**53)] = Field(
         None, description="Only deliveries of the webhook with this id."
     )
@@ -301,12 +290,8 @@ class RedeliveryBody(ActionBody):
 
 
 class RelayBody(ActionBody):
-    to: Annotated[str, BodyText(most=LONGEST_NAME, required=True)] = Field(
-        description="The gateway, by its name in `instances`."
-    )
-    event: Annotated[str, BodyText(most=LONGEST_NAME, required=True)] = Field(
-        description="The type of the event."
-    )
+    to: Name = Field(description="The gateway, by its name in `instances`.")
+    event: Name = Field(description="The type of the event.")
     payload: Annotated[Any, Payload()] = Field(
         default_factory=dict, description="The event's payload; an empty object by default."
     )
@@ -323,7 +308,7 @@ class RelayBody(ActionBody):
 
 
 class DiscardBody(ActionBody):
-    until: Annotated[datetime | None, Timestamp()] = Field(
+    until: Time = Field(
         None, description="Only those last attempted, or else created, before this time."
     )
     limit: Annotated[int, BodyInteger(1, MAX_DISCARDED)] = Field(

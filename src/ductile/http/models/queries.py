@@ -35,6 +35,10 @@ Flag = Annotated[bool, QueryFlag()]
 Count = Annotated[int | None, QueryInteger()]
 PageLimit = Annotated[int, QueryInteger(1, MAX_PAGE)]
 Time = Annotated[datetime | None, Timestamp()]
+Word = Annotated[str, AnyText()]
+Status = Annotated[JobStatus | None, OneOf(JobStatus, status_named)]
+Producer = Annotated[SubmittedBy | None, OneOf(SubmittedBy)]
+Wait = Annotated[float, QuerySeconds(MAX_WAIT)]
 _LIMIT = "Maximum number of rows."
 _STATUS = "Jobs in this state; `pending`, `ok` and `error` are accepted too."
 
@@ -55,13 +59,11 @@ class QueueQuery(RequestModel):
 
 
 class JobWaitQuery(RequestModel):
-    wait: Annotated[float, QuerySeconds(MAX_WAIT)] = Field(
-        0.0, description="Seconds to wait for the end of the job, at most 60."
-    )
+    wait: Wait = Field(0.0, description="Seconds to wait for the end of the job, at most 60.")
 
 
 class RunWaitQuery(RequestModel):
-    wait: Annotated[float, QuerySeconds(MAX_WAIT)] = Field(
+    wait: Wait = Field(
         0.0, description="Seconds to wait for the end of all descending jobs, at most 60."
     )
     seen: Count = Field(
@@ -70,7 +72,7 @@ class RunWaitQuery(RequestModel):
 
 
 class RunDetailQuery(RequestModel):
-    wait: Annotated[float, QuerySeconds(MAX_WAIT)] = Field(
+    wait: Wait = Field(
         0.0, description="Seconds to wait for the end of all descending jobs, at most 60."
     )
 
@@ -100,14 +102,10 @@ class JobTreeQuery(RequestModel):
 
 
 class JobFilterQuery(PageQuery):
-    status: Annotated[JobStatus | None, OneOf(JobStatus, status_named)] = Field(
-        None, description=_STATUS
-    )
+    status: Status = Field(None, description=_STATUS)
     plugin: Text = Field(None, description="Jobs of this plugin.")
     command: Text = Field(None, description="Jobs of this command.")
-    submitted_by: Annotated[SubmittedBy | None, OneOf(SubmittedBy)] = Field(
-        None, description="Jobs of this producer."
-    )
+    submitted_by: Producer = Field(None, description="Jobs of this producer.")
 
 
 class JobListQuery(JobFilterQuery):
@@ -131,10 +129,8 @@ class JobLogQuery(JobFilterQuery):
 
 
 class JobIdQuery(RequestModel):
-    begins: Annotated[str, AnyText()] = Field("", description="The prefix of a job id.")
-    ends: Annotated[str, AnyText()] = Field(
-        "", description="The suffix of a job id, instead of `begins`."
-    )
+    begins: Word = Field("", description="The prefix of a job id.")
+    ends: Word = Field("", description="The suffix of a job id, instead of `begins`.")
     limit: PageLimit = Field(DEFAULT_PAGE, description=_LIMIT)
 
 
@@ -168,10 +164,8 @@ class PlanQuery(RequestModel):
 
 
 class WatchQuery(RequestModel):
-    plan: Annotated[str, AnyText()] = Field(description="The plan that was applied last.")
-    window: Annotated[str, AnyText()] = Field(
-        "10m", description="The time to compare, after and before: at most `24h`."
-    )
+    plan: Word = Field(description="The plan that was applied last.")
+    window: Word = Field("10m", description="The time to compare, after and before: at most `24h`.")
 
 
 class RunComparisonQuery(RequestModel):
@@ -185,9 +179,7 @@ class RunComparisonQuery(RequestModel):
 
 
 class SummaryQuery(RequestModel):
-    window: Annotated[str, AnyText()] = Field(
-        "24h", description="How far to look back: `30m`, `24h`, `7d`."
-    )
+    window: Word = Field("24h", description="How far to look back: `30m`, `24h`, `7d`.")
 
 
 class PipelineStartQuery(RequestModel):
@@ -237,18 +229,14 @@ class EventQuery(RequestModel):
 
 
 class NextFireQuery(RequestModel):
-    name: Annotated[str, AnyText()] = Field(
-        "", description="A plugin, or `plugin/id` for one of its schedules."
-    )
+    name: Word = Field("", description="A plugin, or `plugin/id` for one of its schedules.")
     count: Annotated[int, QueryInteger(1, MAX_FIRES)] = Field(
         DEFAULT_FIRES, description="Maximum number of fires."
     )
 
 
 class ScheduleHistoryQuery(RequestModel):
-    name: Annotated[str, AnyText()] = Field(
-        "", description="A plugin, or `plugin/id` for one of its schedules."
-    )
+    name: Word = Field("", description="A plugin, or `plugin/id` for one of its schedules.")
     since: Time = Field(None, description="Occurrences since this time; by default of one day.")
 
 
@@ -267,12 +255,12 @@ class RelayQuery(RequestModel):
 class AgentQuery(RequestModel):
     live: Flag = Field(False, description="Only agents whose heartbeats arrive.")
     agent_id: Text = Field(None, description="Only this agent.")
-    after: Annotated[str, AnyText()] = Field("", description="The `cursor` of the previous page.")
+    after: Word = Field("", description="The `cursor` of the previous page.")
     limit: PageLimit = Field(MAX_PAGE, description=_LIMIT)
 
 
 class CapabilityQuery(RequestModel):
-    after: Annotated[str, AnyText()] = Field("", description="The `cursor` of the previous page.")
+    after: Word = Field("", description="The `cursor` of the previous page.")
     limit: PageLimit = Field(MAX_PAGE, description=_LIMIT)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.cli.client import GatewayApi, Json, path_to
+from ductile.cli.client import Json, path_to
 from ductile.cli.command import CommandContext, read, write
 from ductile.cli.options import PLUGIN, read_json, resolve_job_id
 from ductile.cli.progress import show_waiting
@@ -46,26 +44,13 @@ def bundle(context: CommandContext, typed_id: str, target: Path, force: bool) ->
     """
     if not force and os.path.lexists(target):
         raise Refused(f"{target} exists; overwrite it with --force")
-    with _open_redacting(context) as api:
+    with context.target.open_reader(secrets=True) as api:
         document = api.get(path_to("job", resolve_job_id(api, typed_id), "bundle"))
     text = json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
     if not context.dry_run:
         _write(target, text, force=force)
     summary = _summarize(document, target, len(text))
     context.show({**summary, "dry_run": context.dry_run}, _show_bundle)
-
-
-@contextmanager
-def _open_redacting(context: CommandContext) -> Iterator[GatewayApi]:
-    """Yield a gateway that knows every secret, the running one or this process."""
-    client = context.target.client()
-    if client is not None:
-        yield client
-        return
-    from ductile.cli.in_process import open_reader
-
-    with open_reader(context.target.runnable) as api:
-        yield api
 
 
 def _write(target: Path, text: bytes, *, force: bool) -> None:

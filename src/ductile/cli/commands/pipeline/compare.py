@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ductile.cli.commands.pipeline.runs import find_run
 from ductile.cli.commands.plugin.compare import MAX_LAST, format_side
 from ductile.cli.options import WholeNumber, parse_since
 from ductile.cli.progress import show_waiting
-from ductile.errors import NotRunning, UsageError
+from ductile.errors import UsageError
 from ductile.model import CORE_PREFIX
 
 COLOURS = {"would run": "green", "would not run": "red", "changed": "yellow"}
@@ -50,7 +49,12 @@ def compare(
     compared with the running configuration. Without a gateway, --with is compared with the files.
     Exit 1 if something differs, or nothing could be compared.
     """
-    with _open_api(context, directory) as api:
+    if directory is None:
+        context.require_gateway(
+            "no gateway is running in {state_dir}, so there is nothing to compare the files with; "
+            "name other files: --with DIR"
+        )
+    with context.target.open_reader(secrets=True) as api:
         names = {row["name"] for row in api.get("/pipelines")["pipelines"]}
         pipelines = [name for name in which if name in names]
         if len(pipelines) not in (0, len(which)):
@@ -70,23 +74,6 @@ def compare(
     context.show(document, _show)
     verdicts = {row["verdict"] for row in rows}
     return 1 if "different" in verdicts or "identical" not in verdicts else 0
-
-
-@contextmanager
-def _open_api(context: CommandContext, directory: Path | None) -> Iterator[Any]:
-    client = context.target.client()
-    if client is not None:
-        yield client
-        return
-    if directory is None:
-        raise NotRunning(
-            f"no gateway is running in {context.target.state_dir}, so there is nothing to compare "
-            "the files with; name other files: --with DIR"
-        )
-    from ductile.cli.in_process import open_reader
-
-    with open_reader(context.target.runnable) as api:
-        yield api
 
 
 def _read_pages(api: Any, name: str, limit: int, query: Json) -> Iterator[Json]:
