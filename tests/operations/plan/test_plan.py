@@ -240,8 +240,10 @@ def test_nothing_is_written(site: Site, opened: Running) -> None:
 
 
 def list_files(folder: Path) -> dict[str, bytes]:
-    """Every file but those of the database, which `dump_ledger` reads, and the started log, in which
-    a node that shares its ledger renews the deadline of its jobs."""
+    """Every file but those of the database, which `dump_ledger` reads, and the started log.
+
+    There a node that shares its ledger renews the deadline of its jobs.
+    """
     return {
         str(path): path.read_bytes()
         for path in sorted(folder.rglob("*"))
