@@ -29,7 +29,7 @@ SYSTEM = (
 )
 
 DISCOVERY = (
-    get("/plugins", "any", "system.list_plugins", "Plugins"),
+    get("/plugins", "any", "discovery.list_plugins", "Plugins"),
     get("/plugin/{plugin}", "any", "discovery.show_plugin", "PluginDetail"),
     get("/plugin/{plugin}/openapi.json", "any", "discovery.show_plugin_openapi", "OpenApi"),
     get("/skills", "any", "discovery.list_skills", "Skills"),

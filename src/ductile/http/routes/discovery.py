@@ -10,16 +10,32 @@ from starlette.responses import Response
 
 from ductile.core.jobs.commands import HEALTH, INIT
 from ductile.core.values.suggest import did_you_mean
+from ductile.engine.services import Services
 from ductile.errors import NotFound
 from ductile.http.responses import JsonResponse, build_response, services_of
 from ductile.operations.reports import plugin_list
 from ductile.plugins.manifest import Command
 
 
+async def list_plugins(request: Request) -> Response:
+    """`GET /plugins`: List every plugin that was found or configured, and why one cannot run."""
+    return JsonResponse({"plugins": await _read_plugins(services_of(request))})
+
+
 async def show_plugin(request: Request) -> Response:
     """`GET /plugin/{plugin}`: Show the state of a plugin, and its commands with their schemas."""
     services, name = services_of(request), request.path_params["plugin"]
-    rows = await asyncio.to_thread(
+    rows = await _read_plugins(services)
+    row = next((row for row in rows if row["name"] == name), None)
+    if row is None:
+        raise _unknown_plugin(services, name)
+    loaded = services.compiled.registry.plugins.get(name)
+    commands = [_describe(command) for command in loaded.manifest.commands] if loaded else []
+    return JsonResponse({**row, "commands": commands})
+
+
+async def _read_plugins(services: Services) -> list[dict[str, Any]]:
+    return await asyncio.to_thread(
         plugin_list.list_plugins,
         services.compiled,
         services.unready,
@@ -27,13 +43,11 @@ async def show_plugin(request: Request) -> Response:
         services.clock.now(),
         services.warm_slots,
     )
-    row = next((row for row in rows if row["name"] == name), None)
-    if row is None:
-        known = services.compiled.registry.plugins
-        raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, known)}")
-    loaded = services.compiled.registry.plugins.get(name)
-    commands = [_describe(command) for command in loaded.manifest.commands] if loaded else []
-    return JsonResponse({**row, "commands": commands})
+
+
+def _unknown_plugin(services: Services, name: str) -> NotFound:
+    known = services.compiled.registry.plugins
+    return NotFound(f"there is no plugin {name!r}{did_you_mean(name, known)}")
 
 
 def _describe(command: Command) -> dict[str, Any]:
@@ -52,8 +66,7 @@ async def show_plugin_openapi(request: Request) -> Response:
     services, name = services_of(request), request.path_params["plugin"]
     found = services.compiled.registry.plugins.get(name)
     if found is None:
-        known = services.compiled.registry.plugins
-        raise NotFound(f"there is no plugin {name!r}{did_you_mean(name, known)}")
+        raise _unknown_plugin(services, name)
 
     def content() -> dict[str, Any]:
         from ductile.http.openapi import document

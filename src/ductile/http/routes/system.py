@@ -1,4 +1,4 @@
-"""The gateway itself: root page, status, overview, plugins, configuration, reload, backups."""
+"""The gateway itself: root page, status, overview, configuration, reload, backups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ductile.http.responses import JsonResponse, services_of
 from ductile.operations import status
 from ductile.operations.backup import UNDER_WAY, check_target, room_at, target_for
 from ductile.operations.overview import overview
-from ductile.operations.reports import plugin_list
 from ductile.operations.reports.config_view import show_config
 
 if TYPE_CHECKING:
@@ -81,20 +80,6 @@ async def show_status(request: Request, query: StatusQuery) -> Response:
 async def show_overview(request: Request) -> Response:
     """`GET /system/overview`: Show running and queued jobs, recent failures and coming fires."""
     return JsonResponse(await asyncio.to_thread(overview, services_of(request)))
-
-
-async def list_plugins(request: Request) -> Response:
-    """`GET /plugins`: List every plugin that was found or configured, and why one cannot run."""
-    services = services_of(request)
-    rows = await asyncio.to_thread(
-        plugin_list.list_plugins,
-        services.compiled,
-        services.unready,
-        services.ledger,
-        services.clock.now(),
-        services.warm_slots,
-    )
-    return JsonResponse({"plugins": rows})
 
 
 async def view_config(request: Request) -> Response:
