@@ -13,8 +13,10 @@ from tests.conftest import FakeClock
 WINDOW = timedelta(minutes=5)
 
 
-def claim(ledger: Ledger, clock: FakeClock, window: timedelta | None = WINDOW) -> Replay | None:
-    request = SignedRequest("/hook", "ab", window)
+def claim(
+    ledger: Ledger, clock: FakeClock, window: timedelta | None = WINDOW, signature: str = "ab"
+) -> Replay | None:
+    request = SignedRequest("/hook", signature, window)
     return ledger.write(lambda tx: webhook_signatures.claim(tx, request, clock.now()))
 
 
@@ -35,6 +37,8 @@ def test_signature_without_a_window_is_a_replay_while_it_is_stored(
     assert claim(ledger, clock, None) is None
     clock.advance(86_000)
     assert claim(ledger, clock, None) == Replay(None)
+    clock.advance(1)
+    assert claim(ledger, clock, None, "a newer one") is None
     before = to_text(clock.now() + timedelta(seconds=1))
     assert ledger.write(lambda tx: tx.run("prune_webhook_signatures", before=before, limit=9)) == 1
     assert claim(ledger, clock, None) is None
