@@ -776,11 +776,24 @@ def test_init_of_a_killed_node_is_run_by_another(
         life.end()
 
 
+FAILED_INIT = 'echo \'{"status": "error", "error": "no"}\'\nexit 1\n'
+
+
+def test_init_that_failed_on_another_node_is_reported(node: Make, short_intervals: None) -> None:
+    drained, other = node(OK), node(OK)
+    with drained.running() as waiting, other.running() as working:
+        change_drain(waiting.gateway, waiting.gateway.node, drained=True, dry=False)
+        for site, running in ((other, working), (drained, waiting)):
+            site.plugin("work", FAILED_INIT, commands=("poll", "init"))
+            running.gateway.reload()
+            until(lambda running=running: "failed" in running.gateway.unready.get("work", ""))  # type: ignore[misc]
+        assert waiting.gateway.unready == {"work": "its init failed on another node: no"}
+
+
 def test_failed_init_is_tried_once_per_node(node: Make, short_intervals: None) -> None:
-    bad = 'echo \'{"status": "error", "error": "no"}\'\nexit 1\n'
     sites = [node(""), node("")]
     for site in sites:
-        site.plugin("work", bad, commands=("poll", "init"))
+        site.plugin("work", FAILED_INIT, commands=("poll", "init"))
     with sites[0].running() as one, sites[1].running() as two:
         for running in (one, two):
             until(lambda running=running: "failed" in running.gateway.unready.get("work", ""))  # type: ignore[misc]

@@ -25,7 +25,7 @@ from ductile.engine.recovery import removed_plugins
 from ductile.engine.scheduling.scheduler import Scheduler
 from ductile.errors import LedgerError, Refused
 from ductile.log import configure, logger
-from ductile.model import Settlement
+from ductile.model import JobStatus, Settlement
 from ductile.store import snapshots
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs.claim import ClaimPolicy
@@ -75,8 +75,8 @@ class ConfigManager:
         self._guard = threading.Lock()
         self._now: ConfigInForce | None = None
         self._settled: CompiledConfig | None = None
-        self._queued: set[str] = set()
-        """The plugins whose `init` was queued under this configuration: once each."""
+        self._queued: dict[str, str] = {}
+        """The `init` job that was queued for each plugin under this configuration: one each."""
 
     @property
     def now(self) -> ConfigInForce:
@@ -143,7 +143,7 @@ class ConfigManager:
         compiled = self._with_open_waits(replace(compiled, tx_config=tx_config))
         # An `init` that ends meanwhile waits: it counts for this configuration.
         with self._guard:
-            self._queued = set()
+            self._queued = {}
             self._set(compiled, plugin_init.uninitialised(self._ledger, compiled))
         self._changed()
 
@@ -248,11 +248,28 @@ class ConfigManager:
         with self._guard:
             before = self.now
             missing = plugin_init.uninitialised(self._ledger, before.compiled)
-            unready = {name: why for name, why in before.unready.items() if name in missing}
-            if len(unready) == len(before.unready):
+            unready = {
+                name: self._failure_elsewhere(name, why)
+                for name, why in before.unready.items()
+                if name in missing
+            }
+            if unready == before.unready:
                 return
             self._set(before.compiled, unready)
         self._readied()
+
+    def _failure_elsewhere(self, plugin: str, why: str) -> str:
+        """Why a plugin is not ready, also where another node has run the `init` that is queued."""
+        id = self._queued.get(plugin)
+        end = None if id is None or why != INIT_PENDING else plugin_init.find_end(self._ledger, id)
+        if end is None:
+            return why
+        status, error = end
+        if status is JobStatus.SUCCEEDED:
+            # With the configuration of that node.
+            del self._queued[plugin]
+            return why
+        return f"its init failed on another node: {error}"
 
     def _learn_awaited_types(self) -> None:
         """Another node may have begun waits of a pipeline that this one does not know."""
@@ -281,4 +298,4 @@ class ConfigManager:
     def _queue_init(self, compiled: CompiledConfig, plugin: str) -> None:
         id, now = self._entropy.uuid(), self._clock.now()
         if self._ledger.write(lambda tx: plugin_init.queue_init(tx, compiled, plugin, id, now)):
-            self._queued.add(plugin)
+            self._queued[plugin] = id

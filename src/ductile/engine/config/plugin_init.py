@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from ductile.core.jobs.commands import INIT
+from ductile.core.jobs.state_machine import ENDED
 from ductile.engine.config.compiled import INIT_PENDING, CompiledConfig
 from ductile.engine.ingress import enqueue
 from ductile.model import JobStatus, NewJob, Settlement, SubmittedBy
@@ -35,6 +36,14 @@ def queue_init(tx: Tx, compiled: CompiledConfig, name: str, id: str, now: dateti
     new = NewJob(name, INIT, SubmittedBy.SCHEDULER)
     enqueue.build_enqueue(compiled, new, id=id, now=now)(tx)
     return True
+
+
+def find_end(ledger: Ledger, job_id: str) -> tuple[JobStatus, str] | None:
+    """How this `init` ended, and its error; None if it has not, or if its row is deleted."""
+    row = ledger.read(lambda tx: tx.one("init_end", id=job_id))
+    if row is None or JobStatus(row[0]) not in ENDED:
+        return None
+    return JobStatus(row[0]), row[1] or row[0]
 
 
 def after_init(

@@ -58,5 +58,8 @@ SELECT 1 FROM plugin_inits WHERE plugin = :plugin AND init_key = :init_key;
 SELECT id FROM job_queue
 WHERE plugin = :plugin AND command = 'init' AND status IN ('queued', 'running') LIMIT 1;
 
+-- name: init_end
+SELECT status, last_error FROM job_queue WHERE id = :id;
+
 -- name: running_job_of_plugin
 SELECT id FROM job_queue WHERE plugin = :plugin AND status = 'running' LIMIT 1;
