@@ -69,7 +69,7 @@ def test_a_configuration_that_cannot_run_is_not_tried_again() -> None:
     assert setting("RestartPreventExitStatus") == str(ConfigError.exit_code)
 
 
-def test_a_plugin_out_of_memory_does_not_take_the_gateway_with_it() -> None:
+def test_plugin_out_of_memory_does_not_take_the_gateway_with_it() -> None:
     assert setting("OOMPolicy") == "continue"
 
 
@@ -88,7 +88,7 @@ def test_systemd_understands_every_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_image_runs_existing_commands_as_an_unprivileged_user() -> None:
+def test_image_runs_existing_commands_as_an_unprivileged_user() -> None:
     [start] = re.findall(r'^CMD \["(.*)"\]$', CONTAINER, re.MULTILINE)
     [check] = re.findall(r'^  CMD \["ductile", "(.*)"\]$', CONTAINER, re.MULTILINE)
     assert exists(start.split('", "'))
@@ -98,7 +98,7 @@ def test_the_image_runs_existing_commands_as_an_unprivileged_user() -> None:
     assert int(user) > 0
 
 
-def test_the_volumes_of_the_nodes_belong_to_the_user_of_the_image() -> None:
+def test_volumes_of_the_nodes_belong_to_the_user_of_the_image() -> None:
     """A new volume gets the owner of the directory that it is mounted on, or root without one."""
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
     mounts = [mount.split(":") for mount in compose["x-node"]["volumes"]]

@@ -68,7 +68,7 @@ NOT_NEEDED = {
 }
 
 
-def test_a_start_imports_no_unused_modules_and_enables_garbage_collection(cli: CliRunner) -> None:
+def test_start_imports_no_unused_modules_and_enables_garbage_collection(cli: CliRunner) -> None:
     socket = cli.state / "ductile.sock"
     line = (str(socket), "system", "start", "--config", str(cli.root))
     done = run_process(*line, command=("-c", SCRIPT))

@@ -63,7 +63,7 @@ def test_a_wide_terminal_shows_whole_ids(
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_a_narrow_terminal_shows_all_columns_and_the_ends_of_the_ids(
+def test_narrow_terminal_shows_all_columns_and_the_ends_of_the_ids(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     lines, notes = print_on_terminal(capsys, monkeypatch, columns)
@@ -112,7 +112,7 @@ def test_note_without_room_is_below_its_row_with_its_start_and_end(
     assert (len(lines) <= 6, lines[-1].split()) == (True, ["c", "d"])
 
 
-def test_a_narrow_terminal_shows_no_columns_without_values_and_short_times(
+def test_narrow_terminal_shows_no_columns_without_values_and_short_times(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "_terminal_width", lambda: 40)

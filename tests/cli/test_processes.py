@@ -344,7 +344,7 @@ sleep 3600
 """
 
 
-def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(cli: CliRunner) -> None:
+def test_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(cli: CliRunner) -> None:
     os.mkfifo(cli.root / "up")
     cli.plugin("escapes", ESCAPES.format(up=cli.root / "up"))
     with cli.gateway():

@@ -47,9 +47,7 @@ def test_stop_waits_for_a_running_job(site: Site, start_gateway) -> None:
     assert row(site, id)[0] == "succeeded"
 
 
-def test_a_job_that_exceeds_the_shutdown_grace_goes_back_uncounted(
-    site: Site, start_gateway
-) -> None:
+def test_job_that_exceeds_the_shutdown_grace_goes_back_uncounted(site: Site, start_gateway) -> None:
     gate = site.gate()
     site.settings["service"]["shutdown_grace"] = "200ms"
     site.plugin("slow", "trap '' TERM\n" + gate.script() + OK, retry={"max_attempts": 1})

@@ -17,7 +17,7 @@ def test_every_key_that_needs_a_restart_is_documented() -> None:
         assert f"`{'.'.join(map(str, path))}`" in listed
 
 
-def test_the_reference_marks_exactly_the_keys_that_need_a_restart() -> None:
+def test_reference_marks_exactly_the_keys_that_need_a_restart() -> None:
     marked, section = set(), ""
     for line in markdown().splitlines():
         if line.startswith("## "):

@@ -116,7 +116,7 @@ def test_configuration_elsewhere_and_credentials_are_never_granted(
 
 
 @pytest.mark.parametrize("home", ["shims", "bin"])
-def test_a_plugin_cannot_name_other_directories_as_its_interpreter(
+def test_plugin_cannot_name_other_directories_as_its_interpreter(
     site: Site, tmp_path: Path, home: str
 ) -> None:
     private = tmp_path / "private"
@@ -228,7 +228,7 @@ print(json.dumps({"status": "ok", "result": json.dumps(found)}))
 
 
 @needs_kernel
-def test_a_hostile_job_of_a_gateway_is_refused_and_reports_what_held(site: Site) -> None:
+def test_hostile_job_of_a_gateway_is_refused_and_reports_what_held(site: Site) -> None:
     settings = site.load().settings
     text = HOSTILE.replace("@PYTHON@", sys.executable).replace(
         "@STATE@", repr(str(settings.state_dir))

@@ -52,7 +52,7 @@ def at_least(accepted: list[str], count: int) -> bool:
     return len(accepted) >= count
 
 
-def test_a_copy_of_a_running_gateway_is_one_private_file_that_is_whole(
+def test_copy_of_a_running_gateway_is_one_private_file_that_is_whole(
     place: Site, folder: Path
 ) -> None:
     target = folder / "ledger.db"

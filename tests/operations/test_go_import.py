@@ -73,7 +73,7 @@ def test_an_at_that_has_fired_there_does_not_fire_here(move: Move) -> None:
     assert work.slots() == []
 
 
-def test_an_at_of_which_only_its_end_is_known_does_not_fire_either(move: Move) -> None:
+def test_at_of_which_only_its_end_is_known_does_not_fire_either(move: Move) -> None:
     work = move({"at": "2026-01-01T00:00:00Z"}, rows=(("default", "exhausted", None, None),))
     work.run(DAY)
     assert work.slots() == []
@@ -137,7 +137,7 @@ def test_paused_schedule_stays_paused_after_the_import(move: Move) -> None:
     assert set(work.reasons()) == {"paused"}
 
 
-def test_a_moment_that_cannot_be_read_or_is_to_come_holds_nothing_up(move: Move) -> None:
+def test_moment_that_cannot_be_read_or_is_to_come_holds_nothing_up(move: Move) -> None:
     rows = (("a", "active", "yesterday", None), ("b", "active", "9999-12-31T23:59:59Z", None))
     work = move({"id": "a", "every": "1h"}, {"id": "b", "every": "1h"}, rows=rows)
     # Their polls are due at the same time and run one after another.

@@ -212,7 +212,7 @@ def test_a_copy_of_a_newer_version_is_refused(site: Site, copy: Path) -> None:
         restore_copy(site, copy)
 
 
-def test_a_copy_that_breaks_promises_is_taken_only_when_that_is_accepted(
+def test_copy_that_breaks_promises_is_taken_only_when_that_is_accepted(
     site: Site, copy: Path
 ) -> None:
     execute_sql(copy, "UPDATE job_queue SET completed_at = NULL")

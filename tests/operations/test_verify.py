@@ -28,7 +28,7 @@ def looked_at(site: Site) -> Ledger:
     return open_ledger(path=state.path, url=state.url, read_only=True)
 
 
-def test_a_gateway_that_runs_is_alive_and_those_before_it_are_not(place: Site) -> None:
+def test_gateway_that_runs_is_alive_and_those_before_it_are_not(place: Site) -> None:
     with place.opened() as before:
         first = before.gateway.boot
     with place.opened() as site_run:

@@ -71,7 +71,7 @@ def first(plugins: Plugins, tmp_path: Path, slot: SlotClient, pool: RunnerPool) 
             slot.replace(broken)
 
 
-def test_a_buffered_launch_starts_by_itself_after_the_one_before_it(
+def test_buffered_launch_starts_by_itself_after_the_one_before_it(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo began > {fifo.path}; echo second")))
@@ -191,7 +191,7 @@ def test_recall_read_after_the_run_is_too_late(
     assert outcome_of(slot).stdout == b"second\n"
 
 
-def test_a_recall_that_is_too_late_for_the_next_launch_returns_the_others(
+def test_recall_that_is_too_late_for_the_next_launch_returns_the_others(
     slot: SlotClient, plugins: Plugins, first: Gate, tmp_path: Path
 ) -> None:
     gate = Gate(str(tmp_path / "second"))
@@ -263,7 +263,7 @@ def test_an_overdue_slot_starts_no_buffered_launch(
     assert slot.replace(late.value) is not None
 
 
-def test_an_answer_that_arrives_while_the_slot_is_given_up_counts(
+def test_answer_that_arrives_while_the_slot_is_given_up_counts(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the launch that it has started would be taken for unstarted."""
@@ -398,7 +398,7 @@ def test_a_partly_sent_frame_ends_the_connection(
     assert fifo.line() == "yes"
 
 
-def test_a_slot_that_dies_after_it_advanced_has_taken_the_next_launch(
+def test_slot_that_dies_after_it_advanced_has_taken_the_next_launch(
     slot: SlotClient, plugins: Plugins, first: Gate, fifo: Fifo
 ) -> None:
     assert slot.buffer(plugins.launch(plugins.shell(f"echo began > {fifo.path}; sleep 3600")))

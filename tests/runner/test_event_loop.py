@@ -167,7 +167,7 @@ def test_a_task_passes_its_result_to_the_waiting_thread(
     assert found == [(7, threading.get_ident())]
 
 
-def test_the_error_of_a_task_is_raised_where_its_result_is_asked_for(loop: EventLoop) -> None:
+def test_error_of_a_task_is_raised_where_its_result_is_asked_for(loop: EventLoop) -> None:
     errors: list[BaseException | None] = []
 
     def fail() -> None:

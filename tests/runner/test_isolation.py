@@ -95,7 +95,7 @@ def cgroup_name():
 
 @pytest.mark.parametrize("order", ["str(slot), str(runner)", "str(runner), str(slot)"])
 @pytest.mark.parametrize("owned", ["owns_all_children", "owns_children_after_loss"])
-def test_a_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(plugins, fifo, order, owned):
+def test_plugin_that_kills_slot_and_runner_does_not_outlive_its_job(plugins, fifo, order, owned):
     plugin = plugins.python(ESCAPES.format(fifo=fifo.path, order=order))
     gateway = IsolatedGateway(plugin, owned=owned)
     escaped = fifo.number()
@@ -203,7 +203,7 @@ def test_an_empty_cgroup_that_was_removed_is_created_again(cgroup_name):
     assert process.wait() == -signal.SIGKILL
 
 
-def test_a_prepared_child_has_its_own_group_signals_and_streams_only():
+def test_prepared_child_has_its_own_group_signals_and_streams_only():
     requests, answers, errors = os.pipe(), os.pipe(), os.pipe()
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
     pid = os.fork()

@@ -40,7 +40,7 @@ def test_death_by_a_foreign_signal_is_a_negative_exit_code(run, plugins):
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, -11)
 
 
-def test_a_plugin_that_ends_on_sigterm_is_timed_out_within_the_grace(run, plugins):
+def test_plugin_that_ends_on_sigterm_is_timed_out_within_the_grace(run, plugins):
     outcome = run(plugins.shell("echo so far; sleep 3600"), timeout=BY_THEN, grace=3600.0)
     assert (outcome.ending, outcome.exit_code) == (Ending.TIMED_OUT, None)
     assert outcome.stdout == b"so far\n"
@@ -84,12 +84,12 @@ def test_a_very_long_timeout_is_accepted(run, plugins, timeout):
     assert run(plugins.shell("echo"), timeout=timeout).ending is Ending.EXITED
 
 
-def test_a_plugin_that_exits_soon_after_closing_stdout_keeps_its_exit_code(run, plugins):
+def test_plugin_that_exits_soon_after_closing_stdout_keeps_its_exit_code(run, plugins):
     outcome = run(plugins.shell("echo done; exec >&-; sleep 0.3; exit 4"))
     assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.EXITED, 4, b"done\n")
 
 
-def test_a_plugin_that_does_not_exit_after_closing_stdout_is_lingering(run, plugins):
+def test_plugin_that_does_not_exit_after_closing_stdout_is_lingering(run, plugins):
     outcome = run(plugins.shell("trap '' TERM; echo done; exec >&-; sleep 3600"))
     assert (outcome.ending, outcome.exit_code) == (Ending.LINGERED, None)
     assert outcome.stdout == b"done\n"

@@ -73,7 +73,7 @@ def test_output_in_tiny_pieces_is_whole(run, plugins):
     assert outcome.stdout.split() == [b"%d" % n for n in range(20000)]
 
 
-def test_a_large_request_and_a_large_answer_are_transferred_whole(run, plugins):
+def test_large_request_and_a_large_answer_are_transferred_whole(run, plugins):
     request = random.Random(7).randbytes(STDOUT_CAP)
     outcome = run(plugins.shell("cat"), request=request)
     assert outcome.ending is Ending.EXITED
@@ -101,7 +101,7 @@ def test_a_plugin_that_never_reads_and_never_ends_is_timed_out(run, plugins):
     assert outcome.ending is Ending.TIMED_OUT
 
 
-def test_a_plugin_that_reads_its_own_stdout_does_not_block_the_slot(run, plugins):
+def test_plugin_that_reads_its_own_stdout_does_not_block_the_slot(run, plugins):
     plugin = plugins.python("""
 own = os.open("/proc/self/fd/1", os.O_RDONLY)
 while True:

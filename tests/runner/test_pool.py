@@ -169,7 +169,7 @@ def test_a_killed_slot_loses_its_job_and_is_replaced(pool, plugins, start, fifo,
     assert pool.slot(0).pid != slot
 
 
-def test_a_slot_killed_while_idle_is_replaced_before_the_next_run(pool, plugins):
+def test_slot_killed_while_idle_is_replaced_before_the_next_run(pool, plugins):
     slot = pool.slot(0).pid
     handle = os.pidfd_open(slot)
     os.kill(slot, signal.SIGKILL)
@@ -179,7 +179,7 @@ def test_a_slot_killed_while_idle_is_replaced_before_the_next_run(pool, plugins)
     assert pool.slot(0).pid != slot
 
 
-def test_a_launch_that_a_dying_slot_did_not_take_runs_in_its_successor(pool, plugins):
+def test_launch_that_a_dying_slot_did_not_take_runs_in_its_successor(pool, plugins):
     """However close in time the death and the launch are."""
     for _ in range(20):
         stop_process(pool.slot(0).pid)
@@ -199,13 +199,13 @@ def test_a_killed_slot_does_not_disturb_the_others(pool, plugins, start, fifo, h
     assert kept.result(WAIT_LIMIT).stdout == b"ok\n"
 
 
-def test_a_plugin_that_kills_its_slot_is_lost_and_does_not_survive(pool, plugins):
+def test_plugin_that_kills_its_slot_is_lost_and_does_not_survive(pool, plugins):
     outcome = pool.slot(0).run(plugins.launch(plugins.shell("kill -9 $PPID; sleep 3600")))
     assert outcome.ending is Ending.LOST
     assert plugins.alive() == []
 
 
-def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
+def test_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
     pool, plugins, start, fifo, hostile
 ):
     slot = pool.slot(0).pid
@@ -220,7 +220,7 @@ def test_a_stopped_slot_is_lost_after_deadline_and_grace_and_is_replaced(
     assert works(pool, plugins)
 
 
-def test_a_stopped_slot_that_is_cancelled_is_lost_after_the_grace(
+def test_stopped_slot_that_is_cancelled_is_lost_after_the_grace(
     pool, plugins, start, fifo, hostile
 ):
     slot = pool.slot(0).pid
@@ -253,7 +253,7 @@ def test_a_killed_runner_loses_its_jobs_and_is_started_again(plugins, fifo, star
     assert names.count("runner.lost") == 1
 
 
-def test_a_runner_killed_while_idle_is_started_again_at_the_next_run(pool, plugins):
+def test_runner_killed_while_idle_is_started_again_at_the_next_run(pool, plugins):
     runner, slots = pool.pid, [pool.slot(0).pid, pool.slot(1).pid]
     os.kill(runner, signal.SIGKILL)
     until(lambda: all(process_state(pid) in ("", "Z") for pid in (runner, *slots)))

@@ -34,7 +34,7 @@ def test_grandchild_with_open_pipes_does_not_hang_the_slot(run, plugins):
 
 @pytest.mark.parametrize("pipes", ["", "[os.close(fd) for fd in (0, 1, 2)]"])
 @pytest.mark.parametrize("last", ["", "os.setpgid(0, 0)", "signal.signal(15, signal.SIG_IGN)"])
-def test_a_grandchild_that_left_group_and_session_does_not_survive(run, plugins, last, pipes):
+def test_grandchild_that_left_group_and_session_does_not_survive(run, plugins, last, pipes):
     outcome = run(plugins.python(DAEMON.format(last=last, pipes=pipes)))
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
     assert process_state(int(outcome.stdout)) == ""

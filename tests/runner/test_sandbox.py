@@ -249,7 +249,7 @@ def test_without_network_no_socket_can_be_created(box):
 
 @needs_kernel
 @pytest.mark.parametrize("network", [sandbox.NETWORK_PORTS, sandbox.NETWORK_ALL])
-def test_the_socket_of_the_gateway_is_out_of_reach_with_network_access(box, tmp_path, network):
+def test_socket_of_the_gateway_is_out_of_reach_with_network_access(box, tmp_path, network):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "ductile.sock"))
         listener.listen()
@@ -321,7 +321,7 @@ def test_programs_with_the_rights_of_another_user_give_none(box, pool, plugins):
 
 @needs_kernel
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has these capabilities")
-def test_a_job_of_root_keeps_capabilities_over_files_and_users_only(box):
+def test_job_of_root_keeps_capabilities_over_files_and_users_only(box):
     text = (
         "import stat\n"
         "here = os.environ['TMPDIR']\n"

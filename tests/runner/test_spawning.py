@@ -108,7 +108,7 @@ def test_a_plugin_starts_in_the_working_directory_of_the_gateway(run):
     assert run("/bin/pwd").stdout.decode().strip() == os.getcwd()
 
 
-def test_a_relative_entrypoint_is_found_from_the_working_directory(run, plugins):
+def test_relative_entrypoint_is_found_from_the_working_directory(run, plugins):
     plugin = plugins.shell("echo here")
     assert run(os.path.relpath(plugin)).stdout == b"here\n"
 
@@ -170,7 +170,7 @@ def test_a_program_that_itself_ends_with_127_is_not_explained(run, plugins):
     assert (outcome.exit_code, outcome.reason) == (127, None)
 
 
-def test_a_missing_python_of_an_environment_is_named_with_the_command(pool, plugins):
+def test_missing_python_of_an_environment_is_named_with_the_command(pool, plugins):
     plugin = plugins.script("#!/bin/sh\n")
     outcome = pool.slot(0).run(Launch(("/no/envs/x/bin/python", plugin), {}, b"", 10.0))
     assert outcome.ending is Ending.NOT_SPAWNED
@@ -207,7 +207,7 @@ def test_a_missing_dynamic_loader_is_named(run, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"#!/usr/bin/env sh\n", b"no program", b"\x7fELF", None])
-def test_an_entrypoint_that_exists_again_did_not_exist_at_the_start(tmp_path, content):
+def test_entrypoint_that_exists_again_did_not_exist_at_the_start(tmp_path, content):
     """The present file does not show why the earlier one could not be started."""
     program = tmp_path / "program"
     program.write_bytes(Path(sys.executable).read_bytes() if content is None else content)

@@ -74,7 +74,7 @@ def test_a_suffix_may_be_ambiguous_or_too_short(cli: CliRunner) -> None:
     assert "at least 6 characters" in cli("job", "inspect", "00003").err
 
 
-def test_a_job_that_is_only_in_the_log_is_found_by_its_start_and_end(cli: CliRunner) -> None:
+def test_job_that_is_only_in_the_log_is_found_by_its_start_and_end(cli: CliRunner) -> None:
     insert_jobs(cli, ALIKE[0])
     connection = apsw.Connection(str(cli.state / "state.db"))
     connection.execute("DELETE FROM job_queue WHERE id = ?", (ALIKE[0],))

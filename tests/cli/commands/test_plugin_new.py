@@ -107,7 +107,7 @@ def test_the_generated_tests_run_the_plugin_by_its_first_line(cli: CliRunner, la
     assert own.with_name("interpreter.used").exists()
 
 
-def test_the_generated_tests_run_a_python_plugin_in_its_own_environment(
+def test_generated_tests_run_a_python_plugin_in_its_own_environment(
     cli: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = create(cli, "python")

@@ -245,7 +245,7 @@ def test_without_dependencies_no_environment_is_needed(cli: CliRunner, write: Wr
     assert environments(cli) == []
 
 
-def test_an_environment_whose_build_was_killed_is_not_used_and_is_rebuilt(
+def test_environment_whose_build_was_killed_is_not_used_and_is_rebuilt(
     cli: CliRunner, write: Write, wheels: Path
 ) -> None:
     write()
@@ -350,7 +350,7 @@ def test_a_directory_is_synchronized_without_a_configuration(
     assert main(["plugin", "test", directory]) == 0
 
 
-def test_a_plugin_that_names_its_own_virtual_environment_keeps_it(
+def test_plugin_that_names_its_own_virtual_environment_keeps_it(
     cli: CliRunner, write: Write, tmp_path: Path
 ) -> None:
     own = tmp_path / "own"

@@ -155,7 +155,7 @@ def test_a_failure_of_the_last_attempt_is_dead(outcome, path):
 
 
 @pytest.mark.parametrize("stdout", [OK, b"", b"junk", BAD])
-def test_a_deadline_that_passed_is_timed_out_whatever_was_written(stdout):
+def test_deadline_that_passed_is_timed_out_whatever_was_written(stdout):
     settled = verdict(Outcome(Ending.TIMED_OUT, exit_code=-15, stdout=stdout, duration=60.0))
     assert settled.path == (JobStatus.TIMED_OUT, JobStatus.QUEUED)
     assert settled.error == "timed out after 60.0 s"
@@ -239,7 +239,7 @@ def test_entrypoint_that_cannot_start_fails_without_retry(code):
     assert settled.error == "no /bin/nosuch"
 
 
-def test_a_missing_interpreter_is_reported_instead_of_the_exit_code():
+def test_missing_interpreter_is_reported_instead_of_the_exit_code():
     missing = "`uv` is not installed: the first line of run.py names it"
     settled = verdict(Outcome(Ending.EXITED, exit_code=127, reason=missing))
     assert settled.error == missing
@@ -301,7 +301,7 @@ def test_only_success_takes_state_updates():
     assert verdict(exited(json.dumps(body).encode())).state_updates == {"a": 1}
 
 
-def test_a_state_update_comes_with_what_to_settle_if_it_is_refused():
+def test_state_update_comes_with_what_to_settle_if_it_is_refused():
     settled = verdict(exited(b'{"status": "ok", "state_updates": {"a": 1}}'))
     assert settled.otherwise.path == RETRIED
     assert "1 MiB" in settled.otherwise.error
@@ -319,7 +319,7 @@ def test_a_fact_is_of_the_type_that_the_manifest_declares():
     assert (settled.fact_type, settled.mirror_fact) == ("echo.snapshot", True)
 
 
-def test_the_pair_that_an_init_was_run_for_travels_with_every_end():
+def test_pair_that_an_init_was_run_for_travels_with_every_end():
     rules = replace(RULES, init_key="k")
     assert verdict(exited(b'{"status": "ok", "result": ""}'), rules=rules).init_key == "k"
     assert verdict(exited(b'{"status": "error"}', 1), rules=rules).init_key == "k"
@@ -422,7 +422,7 @@ def test_a_secret_in_broken_output_is_not_stored():
     assert not leaks(verdict(exited(stdout), rules=SECRETIVE).stdout)
 
 
-def test_a_secret_in_a_document_inside_the_document_is_not_stored():
+def test_secret_in_a_document_inside_the_document_is_not_stored():
     """Plugins quote: a log line that holds JSON has the secret escaped twice over."""
     body = {"status": "ok", "result": json.dumps({"token": SECRET}), "logs": [json.dumps([SECRET])]}
     settled = verdict(exited(json.dumps(body).encode()), rules=SECRETIVE)
@@ -520,7 +520,7 @@ def test_the_table_of_passing_shortages_is_the_contracts():
         (1, b'{"status": "ok"}', False),
     ],
 )
-def test_a_success_that_lacks_what_its_protocol_wants_is_remarked_on(
+def test_success_that_lacks_what_its_protocol_wants_is_remarked_on(
     protocol: int, stdout: bytes, remarked: bool
 ) -> None:
     settled = verdict(exited(stdout), rules=replace(RULES, protocol=protocol))
@@ -551,7 +551,7 @@ def test_events_that_nothing_takes_are_no_copies():
     assert answered([{"type": "y"}] * 100, "x" * (MAX_COPIED // 10)).path == SUCCEEDED
 
 
-def test_a_steps_own_context_is_that_of_the_attempt_that_succeeded():
+def test_steps_own_context_is_that_of_the_attempt_that_succeeded():
     step = Entered({}, accumulated={"who": "ann"})
     failed = judge(JOB, exited(BAD), ROUTED, NOW, 0.5, None, step, BASE)
     assert failed.context is None

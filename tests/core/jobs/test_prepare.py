@@ -85,12 +85,12 @@ def test_the_config_sets_a_commands_deadline(command):
     assert request(job, plan=plan)["deadline_at"] == "2026-02-08T10:00:07.500000Z"
 
 
-def test_the_deadline_counts_from_the_start_and_not_from_the_enqueue():
+def test_deadline_counts_from_the_start_and_not_from_the_enqueue():
     job = replace(JOB, created_at=NOW - timedelta(days=3))
     assert request(job)["deadline_at"] == "2026-02-08T10:01:00.000000Z"
 
 
-def test_a_command_that_the_plugin_lacks_is_refused_naming_those_it_has():
+def test_command_that_the_plugin_lacks_is_refused_naming_those_it_has():
     refused = prepare(replace(JOB, command="nosuch"), "{}", {}, PLAN, None, NOW)
     assert isinstance(refused, Unrunnable)
     assert "'nosuch'" in refused.reason

@@ -32,7 +32,7 @@ def test_chance_adds_up_to_one_base(chance, seconds):
 
 
 @given(st.integers(1, 10**9), st.floats(0.001, 10**7), CHANCE)
-def test_a_delay_is_never_longer_than_its_bound_and_never_overflows(failures, base, chance):
+def test_delay_is_never_longer_than_its_bound_and_never_overflows(failures, base, chance):
     delay = backoff(failures, base, chance)
     assert 0 < delay <= LONGEST_DELAY
 

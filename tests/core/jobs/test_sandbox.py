@@ -18,7 +18,7 @@ from ductile.core.jobs.sandbox import SandboxPlan, SandboxSpec, is_inside, narro
         (SandboxSpec(level="best_effort"), SandboxSpec(level="off"), "enforce", "enforce"),
     ],
 )
-def test_the_operator_chooses_the_level_and_the_rule_is_the_least(author, operator, rule, level):
+def test_operator_chooses_the_level_and_the_rule_is_the_least(author, operator, rule, level):
     assert narrow(author, operator, rule).level == level
 
 

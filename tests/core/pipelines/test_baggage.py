@@ -65,7 +65,7 @@ def test_a_root_row_holds_the_instance_its_limit_and_its_origin():
     }
 
 
-def test_a_root_row_can_begin_with_baggage_but_never_with_the_cores_own():
+def test_root_row_can_begin_with_baggage_but_never_with_the_cores_own():
     context = root(trace="t1", ductile="mine", ductile_plugin="x")
     assert context["trace"] == "t1"
     assert context["ductile"]["origin"] == ORIGIN

@@ -111,7 +111,7 @@ def test_context_and_config_can_be_read():
     assert roots(condition) == {"context", "config"}
 
 
-def test_a_regex_that_gives_up_fails_the_condition_even_under_not():
+def test_regex_that_gives_up_fails_the_condition_even_under_not():
     raw = {"not": {"path": "payload.x", "op": "regex", "value": "a*"}}
     assert isinstance(judge(raw, {"x": "a" * (1024 * 1024 + 1)}), Failure)
 

@@ -36,7 +36,7 @@ def test_jobs_that_ended_badly_are_counted():
     assert join_payload(jobs)["failed"] == 2
 
 
-def test_an_entry_has_its_error_where_it_ended_badly_and_nowhere_else():
+def test_entry_has_its_error_where_it_ended_badly_and_nowhere_else():
     jobs = [job("a", "0", status=DEAD, result=None, error="no such host"), job("b", "1")]
     jobs.append(job("c", "2", status=JobStatus.SKIPPED, error="if: false"))
     payload = join_payload(jobs)

@@ -135,7 +135,7 @@ def test_a_split_remembers_the_step_that_follows_it():
     assert entered(SPLIT, second).join == JoinStep("t", "", "handle")
 
 
-def test_a_join_is_the_step_that_followed_the_split_when_it_was_entered():
+def test_join_is_the_step_that_followed_the_split_when_it_was_entered():
     join = entered(SPLIT, {"id": "j", "uses": "c"}).join
     renamed = router(pipeline({"id": "other", "split": [A]}, D, {"id": "j", "uses": "c"}))
     assert [(job.plugin, job.step_path) for job in joined(renamed, join).jobs()] == [("c", "j")]
@@ -155,7 +155,7 @@ def test_nothing_follows_a_split_that_nothing_followed_when_it_was_entered():
         pytest.param([pipeline(A, {"id": "j", "split": [C]})], id="a split"),
     ],
 )
-def test_a_join_whose_step_is_lost_is_created_and_reported_by_its_claim(now):
+def test_join_whose_step_is_lost_is_created_and_reported_by_its_claim(now):
     table = router(*now)
     (job,) = joined(table, entered(SPLIT, {"id": "j", "uses": "c"}).join).jobs()
     assert (job.pipeline, job.step_path, job.plugin, job.command) == ("p", "j", "c", "handle")
@@ -228,7 +228,7 @@ def test_an_event_starts_the_pipelines_whose_on_it_is():
     ]
 
 
-def test_a_pipelines_own_if_can_read_the_emitters_context_and_may_fail():
+def test_pipelines_own_if_can_read_the_emitters_context_and_may_fail():
     condition = {"path": "context.tier", "op": "eq", "value": "W"}
     slow = {"path": "payload.x", "op": "regex", "value": "a*"}
     table = router(

@@ -115,7 +115,7 @@ IF = {"path": "payload.n", "op": "gt", "value": 2}
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(3, "true"), (2, "false")])
-def test_a_switch_is_judged_without_a_process_and_passes_its_payload_on(n, verdict):
+def test_switch_is_judged_without_a_process_and_passes_its_payload_on(n, verdict):
     switch = node({"uses": "a", "if": IF}, "s__switch")
     switched = judge_switch(switch, {"n": n}, ENTERING, {}, hops=0)
     assert isinstance(switched, Switched)
@@ -265,7 +265,7 @@ def test_column_that_is_not_an_envelope_is_the_payload():
     assert entered_payload("poll", {"type": "x"}) == {"type": "x"}
 
 
-def test_a_dedupe_key_is_the_envelopes_and_no_key_of_a_bare_payload():
+def test_dedupe_key_is_the_envelopes_and_no_key_of_a_bare_payload():
     assert entered_dedupe_key({"type": "x", "dedupe_key": "k"}) == "k"
     assert entered_dedupe_key({"dedupe_key": "k"}) is None
     assert entered_dedupe_key(None) is None

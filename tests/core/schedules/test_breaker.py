@@ -99,7 +99,7 @@ def test_a_probe_that_fails_reopens_it_for_a_whole_cooldown() -> None:
     assert allow(breaker, later + timedelta(minutes=30), POLICY, job_id="j", outstanding=0)[0]
 
 
-def test_a_probe_that_ends_as_neither_gives_its_place_to_the_next() -> None:
+def test_probe_that_ends_as_neither_gives_its_place_to_the_next() -> None:
     breaker, transition = record(probing(), Result.NEITHER, "probe", COOLED, POLICY)
     assert (breaker.state, transition) == (State.HALF_OPEN, None)
     allowed, breaker, _ = allow(breaker, COOLED, POLICY, job_id="second", outstanding=3)
@@ -113,7 +113,7 @@ def test_a_probe_that_vanished_gives_its_place_to_the_next() -> None:
     assert breaker.probe_job_id == "second"
 
 
-def test_a_leftover_that_fails_decides_nothing_while_a_probe_is_out() -> None:
+def test_leftover_that_fails_decides_nothing_while_a_probe_is_out() -> None:
     breaker, transition = record(probing(), Result.FAILURE, "leftover", COOLED, POLICY)
     assert (breaker.state, transition) == (State.HALF_OPEN, None)
     assert breaker.probe_job_id == "probe"
@@ -236,7 +236,7 @@ def test_breaker_keeps_to_its_table_and_probes_eventually(
     assert allow(ledger.breaker, later, POLICY, job_id="last", outstanding=0)[0]
 
 
-def test_a_breaker_that_is_off_never_opens_and_holds_nothing_back():
+def test_breaker_that_is_off_never_opens_and_holds_nothing_back():
     off = BreakerPolicy(threshold=0)
     breaker = Breaker()
     for n in range(10):

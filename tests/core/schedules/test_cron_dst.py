@@ -272,7 +272,7 @@ def test_the_newest_are_the_last_of_all_that_come(
     assert min(most, len(every)) - len(found) <= (60 if shift in EVERY_GAP else 0)
 
 
-def test_the_newest_of_a_rule_that_seldom_comes_are_found_far_back() -> None:
+def test_newest_of_a_rule_that_seldom_comes_are_found_far_back() -> None:
     zone, end = ZoneInfo("Europe/London"), datetime(2037, 6, 1, 0, 0, 30, tzinfo=UTC)
     begin = datetime(2020, 1, 1, tzinfo=UTC)
     found = cron.newest("* * * 6 *", begin, end, zone, 1440)

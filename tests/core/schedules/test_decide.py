@@ -120,7 +120,7 @@ class TestEvery:
 
 
 class TestMonthly:
-    def test_a_month_that_lacks_the_day_takes_its_last_and_the_next_goes_back(self) -> None:
+    def test_month_that_lacks_the_day_takes_its_last_and_the_next_goes_back(self) -> None:
         start = at("2027-01-31T10:00")
         days = coming(entry(Monthly()), Anchors(start, start, start, start), start, 14)
         assert [day.day for day in days] == [28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 31, 29, 31]
@@ -173,12 +173,12 @@ class TestWindows:
         assert decision.passed == (Passed(night, Reason.WINDOW),)
         assert next_due(schedule, decision.anchors, night) == night + HOUR
 
-    def test_a_cron_slot_on_a_barred_day_is_passed_over_with_the_reason(self) -> None:
+    def test_cron_slot_on_a_barred_day_is_passed_over_with_the_reason(self) -> None:
         schedule = entry(Cron("0 12 * * *"), window=Window.parse(None, UTC_ZONE, [3]))
         decision = due(schedule, replace(SEEN, last_fire=NOON - 24 * HOUR), NOON)
         assert decision.passed == (Passed(NOON, Reason.WEEKDAY),)
 
-    def test_a_cron_slot_that_comes_too_late_for_its_window_is_passed_over(self) -> None:
+    def test_cron_slot_that_comes_too_late_for_its_window_is_passed_over(self) -> None:
         schedule = entry(Cron("0 21 * * *"), window=DAYTIME)
         evening = at("2026-05-20T21:00")
         decision = due(schedule, SEEN, evening + 2 * HOUR)
@@ -198,7 +198,7 @@ class TestWindows:
         assert shown[27] == at("2026-05-24T21:30")
         assert shown[28] == at("2026-05-31T08:00")
 
-    def test_a_preview_of_what_its_window_never_lets_through_is_empty(self) -> None:
+    def test_preview_of_what_its_window_never_lets_through_is_empty(self) -> None:
         assert coming(entry(Cron("0 3 * * *"), window=DAYTIME), SEEN, NOON, 5) == []
 
 
@@ -274,7 +274,7 @@ class TestOneShots:
         anchors = fired(schedule, SEEN, NOON + HOUR, NOON + HOUR)
         assert next_due(elsewhere, anchors, NOON + HOUR) is None
 
-    def test_a_one_shot_whose_slot_fired_before_is_over_until_it_is_moved_on(self) -> None:
+    def test_one_shot_whose_slot_fired_before_is_over_until_it_is_moved_on(self) -> None:
         schedule, fresh = entry(At(NOON)), Anchors(first_seen=NOON, boot=NOON)
         anchors = fired_before(schedule, fresh, NOON, NOON + HOUR)
         assert anchors.exhausted

@@ -91,7 +91,7 @@ class TestCatchUp:
         once = due(entry(Every(3600), catch_up=CatchUp.RUN_ONCE), self.DOWN, now)
         assert once.fires == (ordinary,)
 
-    def test_an_ordinary_run_does_not_cancel_those_that_are_caught_up(self) -> None:
+    def test_ordinary_run_does_not_cancel_those_that_are_caught_up(self) -> None:
         schedule = entry(Every(3600), catch_up=CatchUp.RUN_ALL, if_running=IfRunning.CANCEL)
         decision = due(schedule, self.DOWN, self.UP + 3 * HOUR)
         assert [run.slot for run in decision.fires] == self.SLOTS
@@ -185,7 +185,7 @@ class TestCatchUp:
         slot = at("2026-05-21T03:00")
         assert fires(entry(Cron("0 3 * * *")), SEEN, slot + 9 * HOUR) == [slot]
 
-    def test_a_start_that_a_clock_set_back_lies_before_hides_no_cron_slot(self) -> None:
+    def test_start_that_a_clock_set_back_lies_before_hides_no_cron_slot(self) -> None:
         slot = at("2026-05-21T03:00")
         anchors = replace(SEEN, boot=slot + 1000 * HOUR)
         assert fires(entry(Cron("0 3 * * *")), anchors, slot) == [slot]

@@ -78,7 +78,7 @@ def test_weekdays_alone_open_at_midnight() -> None:
     assert window.next_start(at("2026-05-24T12:00")) == at("2026-05-25T04:00")
 
 
-def test_an_overnight_window_belongs_to_the_day_that_the_clock_shows() -> None:
+def test_overnight_window_belongs_to_the_day_that_the_clock_shows() -> None:
     window = Window.parse("22:00-06:00", UTC_ZONE, ["sunday"])
     assert window.contains(at("2026-05-23T23:59"))
     assert not window.contains(at("2026-05-24T00:00"))
@@ -129,7 +129,7 @@ def by_the_clock(window: Window) -> Callable[[datetime], bool]:
 
 @given(windows, st.data())
 @settings(max_examples=150, deadline=None)
-def test_the_next_start_is_the_first_minute_that_opens_near_a_shift(
+def test_next_start_is_the_first_minute_that_opens_near_a_shift(
     window: Window, data: st.DataObject
 ) -> None:
     near = [shift for zone, shift in EVERY_SHIFT if zone == window.zone.key]

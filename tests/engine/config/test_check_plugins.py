@@ -297,7 +297,7 @@ class TestEventTypes:
         assert self.found(site, on) == []
 
 
-def test_a_bundled_plugin_outside_the_roots_names_the_lines_to_add(site: Site) -> None:
+def test_bundled_plugin_outside_the_roots_names_the_lines_to_add(site: Site) -> None:
     site.settings["pipelines"] = [{"name": "p", "on": "x", "steps": [{"uses": "notify"}]}]
     [problem] = problems(site)
     assert problem.allowed == (

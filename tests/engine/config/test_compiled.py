@@ -152,7 +152,7 @@ class TestHooksThatNeverFire:
         lines = site.write().read_text().splitlines()
         assert "notify_on_complete" in lines[(warning.line or 0) - 1]
 
-    def test_the_job_of_a_condition_is_the_root_before_the_first_step(self, site: Site) -> None:
+    def test_job_of_a_condition_is_the_root_before_the_first_step(self, site: Site) -> None:
         condition = {"path": "payload.x", "op": "exists"}
         assert self.warned(site, {"uses": "echo", "if": condition}) == [self.FOLLOWS]
 

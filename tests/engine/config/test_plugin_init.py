@@ -72,7 +72,7 @@ def test_going_back_to_a_config_that_was_initialised_needs_no_init(site: Site) -
     assert ran(site).count("init") == 2
 
 
-def test_a_failed_init_is_not_retried_and_the_plugins_jobs_wait_saying_why(site: Site) -> None:
+def test_failed_init_is_not_retried_and_the_plugins_jobs_wait_saying_why(site: Site) -> None:
     site.plugin("echo", counting(site, FAILING + OK), commands=COMMANDS)
     site.plugin("other", OK)
     with site.running() as site_run:

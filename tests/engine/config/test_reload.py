@@ -393,7 +393,7 @@ def test_changed_ledger_location_warns_and_explains_the_move(
             assert words in problem
 
 
-def test_a_setting_that_names_no_ledger_is_refused_without_a_word_of_it(site: Site) -> None:
+def test_setting_that_names_no_ledger_is_refused_without_a_word_of_it(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as site_run:
         site.settings["service"]["node"] = "another"
@@ -531,7 +531,7 @@ class Refusing:
         return self._write(work)
 
 
-def test_a_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site: Site) -> None:
+def test_reload_that_the_ledger_refuses_changes_nothing_and_ends_nothing(site: Site) -> None:
     """SIGHUP on a full disk: the gateway keeps its configuration."""
     site.plugin("echo", ANSWER_CONFIG, config={"v": 1})
     with site.running() as site_run:
@@ -571,7 +571,7 @@ def test_writes_that_fail_after_a_reload_are_repeated(
         assert ("fresh", "default") in site_run.gateway.scheduler._entries
 
 
-def test_an_init_that_ends_during_a_reload_counts_for_what_is_adopted(
+def test_init_that_ends_during_a_reload_counts_for_what_is_adopted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.plugin("echo", OK, commands=("poll", "init"))
@@ -628,7 +628,7 @@ def test_recomputed_due_times_do_not_undo_a_reload(
         assert {plugin for plugin, _ in scheduler._entries} == {"other"}
 
 
-def test_a_close_that_cannot_write_still_gives_the_directory_back(site: Site) -> None:
+def test_close_that_cannot_write_still_gives_the_directory_back(site: Site) -> None:
     site.plugin("echo", OK)
     with site.running() as site_run:
         site_run.run("echo")

@@ -60,7 +60,7 @@ def test_an_attempt_that_has_ended_never_runs_again() -> None:
         assert not reachable(state) & CANCELLABLE
 
 
-def test_an_attempt_passes_the_states_of_a_job_that_runs_and_ends(attempt: Attempt) -> None:
+def test_attempt_passes_the_states_of_a_job_that_runs_and_ends(attempt: Attempt) -> None:
     for state in (State.STARTING, State.RUNNING, State.JUDGING, State.SETTLING, State.DONE):
         attempt.move_to(state)
     assert attempt.state is State.DONE
@@ -95,7 +95,7 @@ def test_prepare_returns_what_the_slot_runs(attempt: Attempt) -> None:
     assert prepared.argv[0].endswith("/echo/run")
 
 
-def test_an_attempt_that_never_ran_goes_back_to_the_queue_uncounted(attempt: Attempt) -> None:
+def test_attempt_that_never_ran_goes_back_to_the_queue_uncounted(attempt: Attempt) -> None:
     settlement = attempt.judge_unstarted(Cancellation.NO_WORKER)
     assert settlement.path[-1] is JobStatus.QUEUED
     assert (settlement.counted, settlement.error) == (False, Cancellation.NO_WORKER)

@@ -72,7 +72,7 @@ def test_batch_has_no_more_than_the_ledger_takes(
     assert [attempt for one in found for attempt in one.attempts] == attempts
 
 
-def test_a_settlement_that_is_committed_alone_has_a_batch_without_claims() -> None:
+def test_settlement_that_is_committed_alone_has_a_batch_without_claims() -> None:
     attempts = [SimpleNamespace(commit_alone=alone) for alone in (False, True, False)]
     found = list(commit_batch.split_batches(attempts, 2, 1, limit=8))  # type: ignore[arg-type]
     assert [(one.attempts, one.claims, one.prefetch) for one in found] == [
@@ -164,7 +164,7 @@ def test_a_bug_in_the_preparation_fails_the_attempt(
     run_another(single)
 
 
-def test_an_attempt_that_cannot_be_settled_leaves_its_worker_idle(
+def test_attempt_that_cannot_be_settled_leaves_its_worker_idle(
     single: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its job stays `running` and is owned by no dispatcher: the orphan sweep ends it."""
@@ -185,7 +185,7 @@ def test_an_attempt_that_cannot_be_settled_leaves_its_worker_idle(
     assert single.running.job(id)["status"] == "running"
 
 
-def test_a_bug_in_one_settlement_does_not_fail_those_of_its_transaction(
+def test_bug_in_one_settlement_does_not_fail_those_of_its_transaction(
     pair: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing, sound = pair.running.put("echo"), pair.running.put("echo")
@@ -269,7 +269,7 @@ def test_other_jobs_run_while_a_slot_is_replaced(pair: DispatcherUnderTest) -> N
     assert pair.running.tried(first)["last_error"] == "it died"
 
 
-def test_a_job_that_is_cancelled_while_its_slot_is_replaced_is_cancelled(
+def test_job_that_is_cancelled_while_its_slot_is_replaced_is_cancelled(
     pair: DispatcherUnderTest,
 ) -> None:
     lost, _, id = lose_first_slot(pair, launch_taken=False)
@@ -314,7 +314,7 @@ def test_a_large_answer_is_settled_like_any_other(single: DispatcherUnderTest) -
     assert (job["status"], job["result"]["result"]) == ("succeeded", result)
 
 
-def test_a_large_answer_is_settled_where_no_thread_can_be_started(
+def test_large_answer_is_settled_where_no_thread_can_be_started(
     single: DispatcherUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(_self: threading.Thread) -> None:

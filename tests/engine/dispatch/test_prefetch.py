@@ -305,7 +305,7 @@ def test_a_prefetched_job_can_be_cancelled(pair: Backlog, buffers: bool) -> None
 
 
 @pytest.mark.parametrize("index", [2, 4], ids=["for an idle worker", "for a buffer"])
-def test_a_job_that_is_cancelled_during_its_preparation_does_not_run(
+def test_job_that_is_cancelled_during_its_preparation_does_not_run(
     pair: Backlog, monkeypatch: pytest.MonkeyPatch, index: int
 ) -> None:
     chosen, prepare = pair.ids[index], Attempt.prepare
@@ -324,7 +324,7 @@ def test_a_job_that_is_cancelled_during_its_preparation_does_not_run(
     pair.finish_everything()
 
 
-def test_a_cancelled_job_that_starts_before_its_recall_is_cancelled_then(pair: Backlog) -> None:
+def test_cancelled_job_that_starts_before_its_recall_is_cancelled_then(pair: Backlog) -> None:
     for slot in pair.slots:
         slot.gives_back = False
     pair.finish(*pair.slots)

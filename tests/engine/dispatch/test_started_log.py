@@ -152,7 +152,7 @@ def test_a_truncated_file_has_only_true_entries(file: StartedLog, tmp_path: Path
     assert read_unstarted(tmp_path) <= {("boot-1", "a", 1), ("boot-1", "b", 1)}
 
 
-def test_the_file_of_the_last_boot_is_kept_until_the_new_one_is_activated(
+def test_file_of_the_last_boot_is_kept_until_the_new_one_is_activated(
     file: StartedLog, tmp_path: Path
 ) -> None:
     file.add("a", 1)

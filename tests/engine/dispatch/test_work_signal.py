@@ -42,7 +42,7 @@ def test_a_waiting_dispatcher_is_woken_once() -> None:
     assert [woken.acquire(blocking=False) for _ in range(2)] == [True, False]
 
 
-def test_a_notification_does_not_wake_a_dispatcher_without_idle_workers() -> None:
+def test_notification_does_not_wake_a_dispatcher_without_idle_workers() -> None:
     signal, woken = attached(4)
     signal.notify()
     assert not woken.acquire(blocking=False)

@@ -84,7 +84,7 @@ def test_the_states_of_a_job_whose_slot_dies(states: dict[str, list[str]], pair:
     assert returned.count(["BUFFERED", "PREFETCHED"]) == 2
 
 
-def test_a_slot_that_dies_loses_its_running_job_and_not_the_buffered_ones(pair: Backlog) -> None:
+def test_slot_that_dies_loses_its_running_job_and_not_the_buffered_ones(pair: Backlog) -> None:
     pair.finish(*pair.slots)
     pair.until_buffered()
     lost = pair.slots[0]

@@ -57,7 +57,7 @@ def test_a_stop_records_the_count_of_a_flood(clock: FakeClock) -> None:
     assert recorder.count() == MAX_PER_MINUTE + 3
 
 
-def test_the_count_is_exact_when_the_flood_continues_in_the_next_minute(clock: FakeClock) -> None:
+def test_count_is_exact_when_the_flood_continues_in_the_next_minute(clock: FakeClock) -> None:
     recorder = Recorder()
     recorder.reject(MAX_PER_MINUTE + 3, clock)
     clock.advance(60)

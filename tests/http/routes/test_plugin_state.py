@@ -8,7 +8,7 @@ from tests.waiting import until
 STORES = """echo '{"status":"ok","state_updates":{"cursor":1,"own":true}}'"""
 
 
-def test_a_key_is_set_and_removed_and_the_rest_of_the_state_is_kept(site: Site, serve) -> None:
+def test_key_is_set_and_removed_and_the_rest_of_the_state_is_kept(site: Site, serve) -> None:
     site.plugin("echo", STORES)
     served = serve()
     served.running.ended(served.post("/plugin/echo/poll").json["job_id"])

@@ -92,7 +92,7 @@ def test_a_configuration_that_does_not_load(place: Site) -> None:
     assert finding.run.startswith("ductile config check")
 
 
-def test_a_configuration_that_does_not_load_does_not_hide_the_ledger(place: Site) -> None:
+def test_configuration_that_does_not_load_does_not_hide_the_ledger(place: Site) -> None:
     with place.opened():
         pass
     place.settings["service"]["max_workers"] = "${WORKERS_WANTED}"
@@ -473,7 +473,7 @@ def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
 
 
 @pytest.mark.parametrize(("command", "seconds"), [("handle", 120), ("poll", 60), ("sync", 60)])
-def test_a_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
+def test_job_of_a_plugin_that_is_gone_has_the_time_of_its_command(
     place: Site, command: str, seconds: int
 ) -> None:
     new = NewJob("gone", command, SubmittedBy.API)

@@ -60,7 +60,7 @@ def test_a_ledger_that_cannot_be_read(place: Site) -> None:
     assert finding.run == f"sqlite3 {ledger} .recover | sqlite3 {ledger}.recovered"
 
 
-def test_a_damaged_ledger_is_to_be_replaced_by_the_newest_good_backup(place: Site) -> None:
+def test_damaged_ledger_is_to_be_replaced_by_the_newest_good_backup(place: Site) -> None:
     backups = place.state / "backups"
     with place.running() as site_run:
         site_run.run("echo")
@@ -91,7 +91,7 @@ def test_the_ledger_of_the_go_program_is_to_be_imported(place: Site) -> None:
     assert finding.run == f"ductile system import --config {place.folder / 'config.yaml'}"
 
 
-def test_a_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) -> None:
+def test_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) -> None:
     url = "postgresql://me:a-password-of-ours@127.0.0.1:1/x?connect_timeout=1"
     place.settings["state"] = {"url": url, "dir": str(place.state)}
     finding = find_one(examine(place), "PostgreSQL at 127.0.0.1:1 cannot be read")
@@ -267,7 +267,7 @@ def test_a_breaker_that_is_open(place: Site) -> None:
     assert finding.run.startswith("ductile plugin reset-breaker echo")
 
 
-def test_a_breaker_of_a_plugin_that_is_gone_is_nothing_to_look_after(place: Site) -> None:
+def test_breaker_of_a_plugin_that_is_gone_is_nothing_to_look_after(place: Site) -> None:
     open_breaker(place, "gone")
     assert [f.what for f in examine(place) if "breaker" in f.what] == []
 

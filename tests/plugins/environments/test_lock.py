@@ -46,7 +46,7 @@ def test_packages_are_read_as_uv_writes_them() -> None:
         f"h11==0.16 --config-settings=x --hash=sha256:{A}",
     ],
 )
-def test_a_line_without_version_and_hash_or_with_options_is_refused(line: str) -> None:
+def test_line_without_version_and_hash_or_with_options_is_refused(line: str) -> None:
     with pytest.raises(InvalidLock):
         read_lock(f"{LOCK.render()}{line}\n".encode())
 

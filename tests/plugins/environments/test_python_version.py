@@ -44,6 +44,6 @@ def test_an_invalid_specifier_is_refused(specifier: str) -> None:
         is_satisfied(specifier, VERSION)
 
 
-def test_a_minor_version_may_satisfy_a_specifier_by_one_of_its_patches() -> None:
+def test_minor_version_may_satisfy_a_specifier_by_one_of_its_patches() -> None:
     assert may_satisfy(">=3.12.4,<3.13", 3, 12)
     assert not may_satisfy(">=3.12.4,<3.13", 3, 13)

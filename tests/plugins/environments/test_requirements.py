@@ -125,7 +125,7 @@ def test_an_invalid_block_is_refused(lines: tuple[str, ...], word: str) -> None:
         read(PYTHON + block(*lines))
 
 
-def test_the_digest_changes_with_the_needs_and_not_with_their_order() -> None:
+def test_digest_changes_with_the_needs_and_not_with_their_order() -> None:
     one = PythonRequirements("run.py", ("a", "b"), ">=3.11")
     assert one.digest == PythonRequirements("requirements.txt", ("b", "a"), ">= 3.11").digest
     assert one.digest != PythonRequirements("run.py", ("a",), ">=3.11").digest

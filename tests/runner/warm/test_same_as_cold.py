@@ -139,7 +139,7 @@ def test_a_job_cannot_reach_what_its_slot_knows(zygotes: Zygotes) -> None:
     assert zygotes.slot(path).run(zygotes.launch(path)).stdout == b"[] 5\n"
 
 
-def test_a_job_is_killed_for_memory_before_the_gateway_from_its_first_line(
+def test_job_is_killed_for_memory_before_the_gateway_from_its_first_line(
     zygotes: Zygotes,
 ) -> None:
     read = "int(open('/proc/self/oom_score_adj').read())"

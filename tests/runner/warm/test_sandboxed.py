@@ -100,7 +100,7 @@ def confined(zygotes: Zygotes, tmp_path: Path) -> Confined:
     return Confined(zygotes, tmp_path)
 
 
-def test_a_hostile_warm_job_is_refused_as_a_cold_one_at_every_version(
+def test_hostile_warm_job_is_refused_as_a_cold_one_at_every_version(
     confined: Confined, tmp_path: Path
 ) -> None:
     (tmp_path / "ledger").write_text("rows")
@@ -169,7 +169,7 @@ def test_limits_hold_in_warm_jobs_and_not_in_the_next_one(confined: Confined) ->
     assert warm.stdout == cold.stdout == b"-1\n-1\n-1\n"
 
 
-def test_a_sandbox_that_cannot_be_applied_ends_the_job_before_the_plugin(
+def test_sandbox_that_cannot_be_applied_ends_the_job_before_the_plugin(
     confined: Confined,
 ) -> None:
     path = confined.write("print('ran')")
@@ -181,7 +181,7 @@ def test_a_sandbox_that_cannot_be_applied_ends_the_job_before_the_plugin(
     assert b"the sandbox cannot be applied" in warm.stderr
 
 
-def test_a_launch_without_a_sandbox_does_not_use_a_confined_zygote(
+def test_launch_without_a_sandbox_does_not_use_a_confined_zygote(
     confined: Confined, zygotes: Zygotes
 ) -> None:
     path = confined.write("print(1)")

@@ -264,7 +264,7 @@ def test_the_least_recently_used_zygote_makes_room(slots, zygotes: Zygotes, monk
     assert slots.report(warms[1]).is_warm
 
 
-def test_a_plugin_that_cannot_be_warm_is_reported_and_tried_again(
+def test_plugin_that_cannot_be_warm_is_reported_and_tried_again(
     slots: WarmSlots, zygotes: Zygotes, tmp_path
 ) -> None:
     (tmp_path / "later.py").write_text("1 / 0")

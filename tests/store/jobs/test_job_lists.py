@@ -130,7 +130,7 @@ def test_every_combination_of_filters_finds_its_jobs_in_pages(filled: Ledger) ->
 
 
 @pytest.mark.parametrize("action", ["retry", "cancel", "acknowledge"])
-def test_a_bulk_action_finds_the_jobs_of_a_list_that_it_applies_to(
+def test_bulk_action_finds_the_jobs_of_a_list_that_it_applies_to(
     filled: Ledger, action: str
 ) -> None:
     states = {"cancel": ("queued", "running")}.get(action, ("failed", "dead"))
@@ -142,7 +142,7 @@ def test_a_bulk_action_finds_the_jobs_of_a_list_that_it_applies_to(
         assert ids == sorted(id for id in expected(wanted) if by_id[id] in states), wanted
 
 
-def test_a_cursor_whose_job_was_pruned_continues_with_the_jobs_before_it(filled: Ledger) -> None:
+def test_cursor_whose_job_was_pruned_continues_with_the_jobs_before_it(filled: Ledger) -> None:
     everything = find(filled, JobFilter(plugin="echo"))
     last = everything[4]
     execute(filled, f"DELETE FROM job_queue WHERE seq = {last['seq']}")

@@ -103,7 +103,7 @@ def test_a_split_is_a_node_with_branches_and_a_join():
     assert pipeline.longest == 4
 
 
-def test_a_pipeline_that_begins_with_a_split_has_several_first_jobs():
+def test_pipeline_that_begins_with_a_split_has_several_first_jobs():
     pipeline = one({"split": [{"uses": "a"}, {"split": [{"uses": "b"}, {"uses": "c"}]}]})
     assert [node.plugin for node in pipeline.first_jobs()] == ["a", "b", "c"]
     assert [node.plugin for node in one({"uses": "a"}).first_jobs()] == ["a"]
@@ -243,7 +243,7 @@ def test_a_pipelines_own_settings_are_kept():
     assert str(pipeline.condition) == "payload.x exists"
 
 
-def test_the_hop_limit_is_raised_by_an_explicit_depth_and_zero_makes_room():
+def test_hop_limit_is_raised_by_an_explicit_depth_and_zero_makes_room():
     long = [{"uses": "a"}] * 30
     assert one({"uses": "a"}).hop_limit(20) == 20
     assert one(*long, max_depth=40).hop_limit(20) == 40

@@ -125,7 +125,7 @@ def test_a_bad_pipeline_is_refused_where_it_is_bad(raw, path, part):
     refused(path, part, raw)
 
 
-def test_an_unknown_instance_is_refused_where_instances_are_known():
+def test_unknown_instance_is_refused_where_instances_are_known():
     raw = pipeline({"relay": {"to": "lap", "event": "x"}})
     path = (*S, "relay", "to")
     refused(path, "did you mean 'lab'?", raw, instances=frozenset({"lab"}))
@@ -181,7 +181,7 @@ def test_a_loop_by_on_events_needs_a_depth():
     refused(P, "can loop", pipeline({**A, "on_events": {"retry": ["p"]}}))
 
 
-def test_the_longest_path_counts_switches_targets_and_other_pipelines():
+def test_longest_path_counts_switches_targets_and_other_pipelines():
     other = pipeline(A, A, A, name="other")
     mine = pipeline({**A, "if": IF, "on_events": {"e": ["other"]}}, A)
     assert compiled(other, mine).pipelines["p"].longest == 5
@@ -219,7 +219,7 @@ def test_the_hops_allowed_follow_the_services():
     refused(P, "more than 3", pipeline(*[A] * 4), max_hops=3)
 
 
-def test_a_hook_cannot_read_context_and_a_pipelines_if_sees_no_config():
+def test_hook_cannot_read_context_and_a_pipelines_if_sees_no_config():
     condition = {"path": "context.x", "op": "exists"}
     hook = {"name": "p", "on-hook": "job.failed", "if": condition, "steps": [A]}
     refused((*P, "if"), "no context", hook)
@@ -275,7 +275,7 @@ def test_deep_nesting_and_long_chains_of_calls_are_refused_not_a_crash():
     assert any("nested deeper" in problem.message for problem in problems(*calls))
 
 
-def test_a_pipeline_of_a_thousand_steps_compiles_where_its_depth_is_set():
+def test_pipeline_of_a_thousand_steps_compiles_where_its_depth_is_set():
     assert one(*[A] * 1000, max_depth=0).longest == 1000
 
 

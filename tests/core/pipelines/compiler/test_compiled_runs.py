@@ -52,7 +52,7 @@ def test_steps_after_a_call_run_and_share_the_context():
     assert run.job("step_3").seen["f"] == 7
 
 
-def test_a_with_or_baggage_that_fails_fails_its_own_step_and_no_other():
+def test_with_or_baggage_that_fails_fails_its_own_step_and_no_other():
     run = simulate(pipeline(A, {"uses": "b", "with": {"x": "{payload.gone}"}}, C))
     run.start("p", {})
     assert run.ran() == ["step_1"]
@@ -84,7 +84,7 @@ def test_an_if_on_a_split_or_call_skips_all_of_it():
     assert run.ran() == ["step_1__switch", "step_2__switch", "step_3"]
 
 
-def test_a_listed_event_goes_to_its_targets_instead_of_the_next_step():
+def test_listed_event_goes_to_its_targets_instead_of_the_next_step():
     steps = [
         {"id": "v", "uses": "check", "on_events": {"bad": ["fix", "notify"], "worse": ["other"]}},
         {"id": "fix", "steps": [B, C]},
@@ -196,7 +196,7 @@ def test_the_step_after_a_split_runs_once_after_all_branches():
         assert after.join_of is not None
 
 
-def test_a_failed_branch_stops_the_chain_and_its_retry_completes_it_once():
+def test_failed_branch_stops_the_chain_and_its_retry_completes_it_once():
     answers = iter([Answer(fails=True), Answer()])
     run = simulate(pipeline({"split": [A, B]}, C), b=lambda payload, context: next(answers))
     run.start("p", {})
