@@ -23,15 +23,16 @@ SYSTEM = (
     get("/system/backup", "system:ro", "system.show_backup", "Backup", "BackupQuery"),
     change("/system/backup", "system:rw", "system.start_backup",
         {202: "Backup", 200: "BackupPlan"}, "backup.create", "BackupBody"),
-    get("/system/plugin-facts/{plugin}", "jobs:ro", "facts.list_facts", "Facts", "FactQuery"),
-    change("/plugins/{name}/state", "system:rw", "facts.change_state", action("PluginStateChange"),
+    get("/system/plugin-facts/{plugin}", "jobs:ro", "plugins.list_facts", "Facts", "FactQuery"),
+    change("/plugins/{name}/state", "system:rw", "plugins.change_state",
+        action("PluginStateChange"),
         "plugin.state", "PluginStateBody"),
 )
 
 DISCOVERY = (
-    get("/plugins", "any", "discovery.list_plugins", "Plugins"),
-    get("/plugin/{plugin}", "any", "discovery.show_plugin", "PluginDetail"),
-    get("/plugin/{plugin}/openapi.json", "any", "discovery.show_plugin_openapi", "OpenApi"),
+    get("/plugins", "any", "plugins.list_plugins", "Plugins"),
+    get("/plugin/{plugin}", "any", "plugins.show_plugin", "PluginDetail"),
+    get("/plugin/{plugin}/openapi.json", "any", "plugins.show_plugin_openapi", "OpenApi"),
     get("/skills", "any", "discovery.list_skills", "Skills"),
     get("/openapi.json", "any", "discovery.show_openapi", "OpenApi"),
     get("/docs", None, "pages.docs.show_docs", "DocsPage"),
