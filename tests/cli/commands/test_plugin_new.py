@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import venv
 import zipfile
 from importlib.resources import files
 from pathlib import Path
@@ -47,6 +48,25 @@ def create(cli: CliRunner, lang: str, name: str = "greeter") -> Path:
     done = cli("plugin", "new", name, "--lang", lang, "--json")
     assert done.code == 0, done.err
     return Path(done.json["directory"])
+
+
+@pytest.mark.parametrize("has_ductile", [True, False])
+def test_the_generated_test_uses_the_python_of_the_first_line(
+    cli: CliRunner, has_ductile: bool
+) -> None:
+    directory = create(cli, "python")
+    venv.create(directory / ".venv")
+    [packages] = (directory / ".venv").glob("lib/python*/site-packages")
+    (packages / "only_here.py").touch()
+    program = directory / "run.py"
+    first, rest = program.read_text().split("\n", 1)
+    assert first.startswith("#!")
+    rest = rest.replace("import json\n", "import json\nimport only_here\n", 1)
+    program.write_text(f"#!{directory}/.venv/bin/python\n{rest}")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}" if has_ductile else "/usr/bin"
+    subprocess.run(
+        [sys.executable, "test_run.py"], cwd=directory, env={**os.environ, "PATH": path}, check=True
+    )
 
 
 @languages
