@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from ductile.clock import Ids
+from ductile.core.jobs.judge import judge
 from ductile.model import Ending, JobStatus, Outcome
 from ductile.store.engines.api import Ledger
 from ductile.store.jobs import close, requeue, retries
 from ductile.store.jobs.claim import ClaimedJob, ClaimPolicy
+from ductile.store.jobs.settle import settle_many
 from tests.conftest import CountingEntropy, FakeClock
-from tests.store.jobs.harness import BAD, BASE, OK, TX_CONFIG, JobQueue
+from tests.store.jobs.harness import BAD, BASE, OK, RULES, TX_CONFIG, JobQueue
 
 LATE = Outcome(
     Ending.EXITED,
@@ -82,6 +84,33 @@ def test_boot_does_not_settle_a_job_that_is_queued_again(q: JobQueue) -> None:
     assert not q.end(first, LATE)
     assert q.job(id) == before
     assert before["status"] == JobStatus.QUEUED
+
+
+def test_late_settlements_of_a_batch_change_nothing(q: JobQueue) -> None:
+    """PostgreSQL settles a batch by a statement of its own, with a guard of its own."""
+    q.put()
+    retried = q.must_take()
+    assert q.end(retried, BAD)
+    q.clock.advance(3600)
+    q.ledger.write(lambda tx: retries.promote_due(tx, q.clock.now()))
+    assert q.must_take().job.attempt == 2
+    q.put()
+    given_back = q.must_take()
+    undo(q, given_back)
+    assert q.must_take(OTHER).job.owner == "boot-2"
+    q.put()
+    current = q.must_take()
+
+    before = [q.job(late.job.id) for late in (retried, given_back)]
+    settlements = [
+        (judge(each.job, OK, RULES, q.clock.now(), 0.5), f"{BASE[:-1]}{number}")
+        for number, each in enumerate((retried, given_back, current))
+    ]
+    settled = q.ledger.write(lambda tx: settle_many(tx, settlements, TX_CONFIG))
+    assert [each and each.job.id for each in settled] == [None, None, current.job.id]
+    assert [q.job(late.job.id) for late in (retried, given_back)] == before
+    assert [job["status"] for job in before] == [JobStatus.RUNNING] * 2
+    assert q.job(current.job.id)["status"] == JobStatus.SUCCEEDED
 
 
 def test_late_undo_does_not_requeue_the_next_attempt(q: JobQueue) -> None:
