@@ -48,6 +48,8 @@ class Problem:
     allowed: str | None = None
     nearest: str | None = None
     severity: Severity = Severity.ERROR
+    fix: tuple[Path, str] | None = None
+    """A setting elsewhere, and its value without this problem."""
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)

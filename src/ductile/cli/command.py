@@ -94,7 +94,9 @@ class CommandContext:
     def repeat_options(self, line: str) -> str:
         """A command line for the same configuration or gateway as this one."""
         given = {"--config": self.config, "--api-url": self.api_url}
-        return line + "".join(f" {name} {quote(str(v))}" for name, v in given.items() if v)
+        options = "".join(f" {name} {quote(str(v))}" for name, v in given.items() if v)
+        parts = line.split(" && ")
+        return " && ".join(part + options * part.startswith("ductile ") for part in parts)
 
     @contextmanager
     def reading_gateway(self, api: GatewayApi) -> Iterator[None]:

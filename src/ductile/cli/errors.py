@@ -1,13 +1,15 @@
-"""Turn errors into exit codes, and into text or JSON. No other module does."""
+"""Turn errors into exit codes, and into text or JSON, with the command that follows."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from types import FrameType
@@ -16,13 +18,55 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ductile.cli import output
-from ductile.errors import ConfigError, DuctileError, Problem
+from ductile.errors import (
+    ConfigError,
+    DuctileError,
+    Locked,
+    NotFound,
+    NotRunning,
+    Problem,
+    Refused,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from ductile.cli.command import CommandContext
 
 INTERRUPTED = 130
 PIPE_CLOSED = 1
+LISTS = {
+    "agent": "agent list",
+    "alert rule": "alert list",
+    "approval": "approval list",
+    "delivery": "webhook deliveries",
+    "job": "job list",
+    "node": "node list",
+    "pipeline": "pipeline list",
+    "pipeline instance": "pipeline runs",
+    "pipeline run": "pipeline runs",
+    "plugin": "plugin list",
+    "relay": "relay list",
+    "reminder": "agent reminders",
+    "schedule": "schedule list",
+    "setting": "config show",
+    "snapshot": "config history",
+    "token": "token list",
+    "webhook": "webhook config list",
+}
+"""Of what a message does not find, the command that lists what there is."""
+ABOUT = {
+    "approval": "approval show {}",
+    "delivery": "webhook deliveries",
+    "job": "job why {}",
+    "node": "node list",
+    "pipeline run": "pipeline runs {}",
+    "plugin": "plugin validate {}",
+    "relay": "relay list",
+    "token": "token list",
+}
+"""Of what a refusal is about, the command that shows its state and the cause."""
+_ABOUT = re.compile(rf"({'|'.join(ABOUT)}) (\S+) ")
+_ABSENT = re.compile(rf"(?:there is no|unknown) ({'|'.join(LISTS)})\b(?! run| instance)")
 
 
 class Terminated(KeyboardInterrupt):
@@ -120,27 +164,47 @@ def _print_problems(error: ConfigError) -> None:
 
 
 def add_repair(error: DuctileError, context: CommandContext) -> None:
-    """Add `run` to the details of an invalid configuration that one value makes invalid.
-
-    Of several problems, none has a command: `config set` is refused while others remain.
-    """
-    rows: Any = error.details.get("problems")
-    if error.code != ConfigError.code or context.api_url is not None or not rows or len(rows) > 1:
+    """Add `run` to the details of an error, unless its message names a command."""
+    if (given := error.details.get("run")) is not None:
+        # One of the gateway is for its machine; with its URL it would be for that URL.
+        error.details["run"] = given if context.api_url else context.repeat_options(str(given))
         return
-    from ductile.operations.config.fixes import find_fix
-
-    [row] = rows
-    keys = ("message", "file", "line", "column", "found", "allowed", "nearest")
-    path = tuple(str(row["path"] or "").rpartition(".")[::2])
-    fix = find_fix(Problem(path=path if path[0] else path[1:], **{key: row[key] for key in keys}))
-    if fix is not None:
-        error.details["run"] = _repeat_for(context, Path(row["file"]), f"ductile {fix}")
+    if error.code == ConfigError.code:
+        run = None if context.api_url else _correct(error, context)
+    else:
+        run = None if "ductile " in error.message else _find_next(error, context)
+    if run is not None:
+        error.details["run"] = run
 
 
-def _repeat_for(context: CommandContext, file: Path, line: str) -> str:
+def _find_next(error: DuctileError, context: CommandContext) -> str | None:
+    absent = _ABSENT.search(error.message)
+    if error.code in (NotFound.code, UsageError.code) and absent is not None:
+        return context.repeat_options(f"ductile {LISTS[absent[1]]}")
+    about = _ABOUT.match(error.message)
+    if error.code == Refused.code and about is not None:
+        return context.repeat_options(f"ductile {ABOUT[about[1]].format(about[2].strip(chr(39)))}")
+    if context.api_url is not None:
+        return None
+    if error.code == NotRunning.code:
+        return context.repeat_options("ductile system start")
+    if error.code == Locked.code:
+        return context.repeat_options("ductile system status")
+    is_broken = error.code.startswith("ledger") or error.code == "internal"
+    return context.repeat_options("ductile system doctor") if is_broken else None
+
+
+def _correct(error: DuctileError, context: CommandContext) -> str | None:
+    from ductile.operations.config.fixes import correct_one
+
+    return correct_one(error, partial(_repeat_for, context))
+
+
+def _repeat_for(context: CommandContext, problem: Problem, line: str) -> str:
     """The command line for the configuration that the file belongs to: not always the usual one."""
     from ductile.config import find
 
+    file = Path(problem.file or "")
     if find(context.config, os.environ).parent in file.parents:
         return context.repeat_options(line)
     return f"{line} --config {quote(str(file.parent))}"

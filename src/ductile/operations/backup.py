@@ -13,6 +13,7 @@ from dataclasses import asdict, field
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import orjson
@@ -93,7 +94,9 @@ def check_target(target: Path, *, replace: bool) -> None:
     """Raise `Refused`, before anything is copied, if the backup could not be stored there."""
     usual = target.parent.name == DIRECTORY and target.parent.parent.is_dir()
     if not target.parent.is_dir() and not usual:
-        raise Refused(f"there is no directory {target.parent}")
+        raise Refused(
+            f"there is no directory {target.parent}", run=f"mkdir -p {quote(str(target.parent))}"
+        )
     if target.is_dir() or (target.exists() and not replace):
         raise Refused(f"{target} exists; choose another name or use --replace")
 

@@ -9,18 +9,18 @@ from typing import Any
 import orjson
 
 from ductile.core.pipelines.graph import SWITCH_PLUGIN
-from ductile.core.values.suggest import nearest
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import NotFound
 from ductile.model import SubmittedBy
 from ductile.operations.reports import waits_for
 from ductile.operations.reports.conditions import describe_place, explain_condition
-from ductile.operations.reports.repair import find_repair
+from ductile.operations.reports.repair import find_repair, find_unrouted, named_types
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import read
 
 MOST_CHILDREN = 200
 SHOWN_CHANGES = 10
+MAX_TYPES = 8
 
 
 def explain_job(
@@ -149,19 +149,12 @@ def _consequences(tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig) -> I
 
 def _unmatched_events(job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[str]:
     """The types of its events that no route, pipeline, step or wait names."""
-    response = job["result"] if isinstance(job["result"], dict) else {}
-    events = [event for event in response.get("events") or () if isinstance(event, dict)]
-    router, place = (
-        compiled.tx_config.router,
-        (job.get("pipeline") or "", job.get("step_path") or ""),
-    )
-    for kind in dict.fromkeys(str(event.get("type")) for event in events):
-        if router.has_target(job["plugin"], *place, kind):
-            continue
-        named = {type for type, _ in router.triggers}
-        named |= {type for source, type in router.routes if source == job["plugin"]}
-        close = nearest(kind, named)
-        hint = f"; the nearest that one names is {close!r}" if close else ""
+    for kind, close, where in find_unrouted(job, compiled):
+        named = named_types(compiled, job["plugin"])
+        hint = f"; types that one names: {', '.join(sorted(named)[:MAX_TYPES])}" if named else ""
+        if close is not None:
+            hint = f"; the nearest that one names is {close!r}"
+            hint += f" ({describe_place(compiled, where)})" if where else ""
         yield f"Its event {kind} was not routed: no route or pipeline matches it{hint}."
 
 

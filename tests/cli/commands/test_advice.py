@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from ductile.cli.errors import ABOUT, LISTS
 from ductile.cli.main import main
 from tests.cli.pipelines import add_pipelines
 from tests.cli.runner import CliRunner
@@ -29,6 +32,7 @@ def test_advised_commands_work_when_typed(cli: CliRunner) -> None:
     (flow.root / "config.yaml").chmod(0o666)
     advised = [finding["run"] for finding in flow("system", "doctor", "--json").json["findings"]]
     assert any("job list --status dead" in line for line in advised if line)
+    assert any("plugin resume broken" in line for line in advised if line)
     retry = flow("job", "why", dead, "--json").json["run"]
     assert retry == f"ductile job retry {dead}"
     assert flow(*shlex.split(retry)[1:]).code == 0
@@ -83,11 +87,71 @@ ENTRY = "schedules: [{every: 5m, timezone: Europe/Berlin}]"
 STEP = "uses: mark\n        if: {path: payload.n, op: gt, value: 5}\n"
 
 
-def test_of_several_problems_none_has_a_command(cli: CliRunner) -> None:
+def test_first_of_several_problems_is_opened_where_it_is(cli: CliRunner) -> None:
     cli.write("config.yaml", "routes: [{from: helo, event_type: x, to: helo}]\n")
     refused = cli("config", "check", "--json")
     assert (refused.code, refused.json["count"]) == (78, 2)
-    assert "run" not in refused.json
+    file = cli.root / "config.yaml"
+    assert refused.json["run"] == f"${{EDITOR:-vi}} +1 {file}"
+    shown = subprocess.run(
+        refused.json["run"], shell=True, check=True, stdout=-1, env={"EDITOR": "/bin/echo"}
+    )
+    assert shown.stdout.decode() == f"+1 {file}\n"
+
+
+def test_misspelt_words_are_corrected_one_after_the_other(cli: CliRunner) -> None:
+    config = (cli.root / "config.yaml").read_text()
+    more = "routes:\n  - from: helo\n    event_typ: x\n    to: hllo\npipelnes: []\n"
+    cli.write("config.yaml", config + more)
+    lines = []
+    while (refused := cli("config", "check", "--json")).code and len(lines) < 5:
+        lines.append(refused.json["run"])
+        if lines[-1].startswith("ductile "):
+            type_line(lines[-1])
+        else:
+            subprocess.run(lines[-1], shell=True, check=True)
+    assert refused.code == 0
+    assert [line.partition(" ")[0] for line in lines] == ["sed", "sed", "sed", "ductile"]
+
+
+@pytest.mark.parametrize("line", sorted({*LISTS.values(), *ABOUT.values()}))
+def test_commands_that_refusals_lead_to_exist(line: str) -> None:
+    assert main([*line.replace("{}", "x").split(), "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "advised"),
+    [
+        (("plugin", "show", "nobody"), "ductile plugin list"),
+        (("pipeline", "show", "nobody"), "ductile pipeline list"),
+        (("pipeline", "cancel", "00000000"), "ductile pipeline runs"),
+        (("job", "inspect", "00000000"), "ductile job list"),
+        (("token", "revoke", "nobody"), "ductile token list"),
+        (("webhook", "retry", "99"), "ductile webhook deliveries"),
+        (("relay", "retry", "99"), "ductile relay list"),
+        (("agent", "forget", "99"), "ductile agent reminders"),
+        (("approval", "show", "nobody"), "ductile approval list"),
+        (("schedule", "pause", "a/b"), "ductile schedule list"),
+    ],
+)
+def test_refusal_ends_with_the_command_that_leads_on(
+    cli: CliRunner, words: tuple[str, ...], advised: str
+) -> None:
+    refused = cli(*words, "--json")
+    assert refused.json["run"].startswith(advised), refused.json
+    assert f"run: {advised} --config" in cli(*words).err
+    assert type_line(refused.json["run"]) == 0
+
+
+def test_disabled_plugin_is_enabled_by_the_command_of_its_refusal(cli: CliRunner) -> None:
+    with cli.gateway():
+        assert cli("config", "set", "plugins.hello.enabled", "false").code == 0
+        assert cli("system", "reload").code == 0
+        refused = cli("plugin", "run", "hello", "--json")
+        assert "enabled: false, " in refused.json["error"]
+        for line in refused.json["run"].split(" && "):
+            assert type_line(line) == 0
+        assert cli("plugin", "run", "hello").code == 0
 
 
 def test_interpreter_that_is_not_installed_is_reported_and_corrected(cli: CliRunner) -> None:
@@ -137,6 +201,67 @@ def test_doctor_reports_a_gateway_on_the_previous_ledger(
         assert f"one is running in {cli.state}" in finding["what"]
         assert type_line(finding["run"]) == 0
         assert cli("status").code == 0
+
+
+def test_why_names_the_setting_that_a_misspelt_event_type_misses(cli: CliRunner) -> None:
+    cli.plugin("source", 'echo \'{"status":"ok","events":[{"type":"order.made"}]}\'')
+    config = (cli.root / "config.yaml").read_text()
+    flow = "pipelines: [{name: orders, on: order.maed, steps: [{uses: hello}]}]\n"
+    entry = "plugins:\n  source: {}\n"
+    cli.write("config.yaml", config.replace("plugins:\n", entry, 1) + flow)
+    with cli.gateway():
+        job = cli("plugin", "run", "source", "--json").json["job_id"]
+        why = cli("job", "why", job, "--json").json
+        assert f"({cli.root}/config.yaml:" in why["why"][-1]
+        for line in why["run"].split(" && "):
+            assert cli(*shlex.split(line)[1:]).code == 0
+        assert cli("plugin", "run", "source").code == 0
+        assert cli("pipeline", "runs", "orders", "--json").json["runs"]
+
+
+def test_why_of_a_program_that_cannot_start_corrects_it_first(cli: CliRunner) -> None:
+    typo = cli.plugin("typo", 'cat > /dev/null; echo \'{"status":"ok","result":"ran"}\'')
+    typo.write_text("#!/usr/bin/evn sh\n" + typo.read_text().partition("\n")[2])
+    with cli.gateway():
+        job = cli("plugin", "run", "typo", "--json").json["job_id"]
+        run = cli("job", "why", job, "--json").json["run"]
+        correct, _, retry = run.partition(" && ")
+        subprocess.run(shlex.split(correct), check=True)
+        assert cli(*shlex.split(retry)[1:]).code == 0
+
+
+def test_doctor_finds_a_gateway_of_these_files_in_any_directory(cli: CliRunner) -> None:
+    config = (cli.root / "config.yaml").read_text()
+    config = re.sub(r"(?m)^state:.*\n(  .*\n)*", "", config)
+    cli.write("config.yaml", f"{config}state: {{path: ./first/state.db}}\n")
+    with cli.gateway():
+        cli.write("config.yaml", f"{config}state: {{path: ./second/state.db}}\n")
+        found = cli("system", "doctor", "--json").json["findings"]
+        [finding] = [row for row in found if row["topic"] == "gateway"]
+        assert f"one is running in {cli.root}/first" in finding["what"]
+        with cli.gateway():
+            found = cli("system", "doctor", "--json").json["findings"]
+            [finding] = [row for row in found if row["topic"] == "gateway"]
+            assert finding["what"].startswith("two gateways run with these files")
+            assert re.fullmatch(r"kill \d+", finding["run"])
+
+
+def test_taken_port_is_named_with_its_process_and_a_free_one(cli: CliRunner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        token = "{token: 0123456789abcdef, scopes: ['*']}"
+        config = (cli.root / "config.yaml").read_text()
+        api = f"api: {{enabled: true, listen: '127.0.0.1:{port}', auth: {{tokens: [{token}]}}}}\n"
+        cli.write("config.yaml", config + api)
+        refused = cli("system", "start", "--json")
+        assert refused.code == 1
+        assert f"process {os.getpid()} (" in refused.json["error"]
+        assert f"(api.listen, {cli.root}/config.yaml:" in refused.json["error"]
+        found = cli("system", "doctor", "--json").json["findings"]
+        [finding] = [row for row in found if "listens on" in row["what"]]
+        assert finding["run"] == refused.json["run"]
+        assert type_line(finding["run"]) == 0
+        assert "listens on" not in cli("system", "doctor").out
 
 
 def test_preview_of_a_reload_names_a_plugin_whose_program_changed(cli: CliRunner) -> None:

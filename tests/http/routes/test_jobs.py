@@ -99,7 +99,8 @@ def test_disabled_plugin_returns_400(site: Site, serve) -> None:
     site.plugin("off", OK, enabled=False)
     answer = serve().post("/plugin/off/poll")
     error(answer, 400, "usage")
-    assert answer.json["error"] == "plugin 'off' is disabled (enabled: false)"
+    assert answer.json["error"].startswith("plugin 'off' is disabled (enabled: false, ")
+    assert answer.json["run"].startswith("ductile config set 'plugins[off].enabled' true")
 
 
 def test_refused_plugin_returns_400_with_its_reason(site: Site, serve) -> None:

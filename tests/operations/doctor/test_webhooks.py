@@ -29,6 +29,10 @@ def test_refused_requests_are_reported_per_endpoint_with_their_reasons(site: Sit
     assert endpoint.why == f"7: forged; 2: too large; the last one at {AT}"
     assert endpoint.run is not None
     assert endpoint.run.startswith("ductile config show webhook:shop")
+    rows[1]["reason"] = webhooks.MISMATCH
+    _, endpoint = webhooks.refused(context)
+    assert f"its secret: {site.folder}/config.yaml:" in endpoint.why
+    assert str(endpoint.run).startswith("ductile config set webhook:shop.secret - ")
     answers.clear()
     assert list(webhooks.refused(context)) == []
     context.ask = None

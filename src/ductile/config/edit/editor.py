@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ductile._fast_dataclass import dataclass
@@ -148,6 +149,7 @@ class ConfigEditor:
         raise Refused(
             f"{dotted(path)} cannot be set without changing other values; "
             f"edit {file}:{location.line} in a text editor",
+            run=f"${{EDITOR:-vi}} +{location.line} {quote(str(file))}",
             path=dotted(path),
         )
 

@@ -107,7 +107,8 @@ def read_copy(state_dir: Path, snapshot_id: str) -> dict[Path, KeptFile]:
     except FileNotFoundError:
         raise Refused(
             f"the files of snapshot {snapshot_id} are not kept on this node; it keeps those of the "
-            f"last {MAX_COPIES} configurations that it had in force"
+            f"last {MAX_COPIES} configurations that it had in force",
+            run="ductile config history",
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"cannot read {path}: {error}") from error

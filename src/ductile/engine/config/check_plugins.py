@@ -78,7 +78,7 @@ def disabled(
     for at, plugin in used.items():
         if plugin in names:
             message = f"plugin {plugin} is disabled: jobs made for it end without being run"
-            yield _warning(message, at)
+            yield replace(_warning(message, at), fix=(("plugins", plugin, "enabled"), "true"))
 
 
 def unused_hooks(

@@ -12,6 +12,7 @@ from ductile.errors import ConfigError, Path, Problem
 Built = TypeVar("Built")
 
 RESTART = "cannot be changed by a reload"
+RESTART_COMMAND = "ductile system stop && ductile system start"
 _MESSAGE = f"{RESTART}; stop the gateway and start it again"
 _LEDGER = (
     f"{_MESSAGE}: the ledger is not moved by that, and the new one begins empty; to keep it, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from shlex import quote
 
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.jobs.limits import dedupe_key_flaw
@@ -20,20 +21,34 @@ def check_command(compiled: CompiledConfig, plugin: str, command: str) -> None:
     """Raise `UsageError` unless a loaded plugin has this command."""
     plan = compiled.plans.get(plugin)
     if plan is None:
-        raise UsageError(_describe_missing(compiled, plugin), plugin=plugin)
+        raise _missing(compiled, plugin)
     if command not in plan.commands:
         known = ", ".join(sorted(plan.commands))
         raise UsageError(f"plugin {plugin} has no command {command!r}; it has: {known}")
 
 
-def _describe_missing(compiled: CompiledConfig, plugin: str) -> str:
+def enable_command(plugin: str) -> str:
+    """The command that enables a plugin, or mentions one that is bundled."""
+    path = quote(f"plugins[{plugin}].enabled")
+    return f"ductile config set {path} true && ductile system reload"
+
+
+def _missing(compiled: CompiledConfig, plugin: str) -> UsageError:
+    found: dict[str, object] = {"plugin": plugin}
+    message = f"unknown plugin {plugin!r}"
     if plugin in compiled.registry.disabled:
-        return f"plugin {plugin!r} is disabled (enabled: false)"
-    if plugin in compiled.registry.offered:
-        line = f"`{plugin}: {{}}` under plugins"
-        return f"unknown plugin {plugin!r}; to load the bundled plugin, add {line}"
-    refusal = compiled.registry.refusal(plugin)
-    return f"unknown plugin {plugin!r}" + (f" (refused: {refusal.reason})" if refusal else "")
+        file, line, _ = compiled.loaded.locate(("plugins", plugin, "enabled"))
+        message = f"plugin {plugin!r} is disabled (enabled: false, {file}:{line})"
+        found["run"] = enable_command(plugin)
+    elif plugin in compiled.registry.offered:
+        line_ = f"`{plugin}: {{}}` under plugins"
+        message += f"; to load the bundled plugin, add {line_}"
+        found["run"] = enable_command(plugin)
+    elif (refusal := compiled.registry.refusal(plugin)) is not None:
+        message += f" (refused: {refusal.reason})"
+        if "run: " not in refusal.reason:
+            found["run"] = f"ductile plugin validate {quote(plugin)}"
+    return UsageError(message, **found)
 
 
 def build_enqueue(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import ductile
 from ductile.config.load import hash_shared_settings
@@ -36,7 +37,8 @@ def refuse_taken_name(ledger: Ledger, name: str, state_dir: Path) -> None:
     if boot is None or boot == read_last_boot(state_dir) or ledger.boot_is_dead(boot):
         return
     raise LedgerError(
-        f"another node that is running is named {name}; set service.node to a name of its own"
+        f"another node that is running is named {name}; give this one a name of its own",
+        run=f"ductile config set service.node {quote(f'{name}-2')}",
     )
 
 
@@ -50,7 +52,9 @@ def prove_shared_workspaces(ledger: Ledger, root: Path | None, boot: str) -> str
     try:
         marker = read_marker(root, boot)
     except OSError as error:
-        raise LedgerError(f"state.workspaces cannot be used: {error}") from error
+        raise LedgerError(
+            f"state.workspaces cannot be used: {error}", run=f"ls -ld {quote(str(root))}"
+        ) from error
     for row in ledger.read(nodes.list_nodes):
         other = row["workspaces"]
         if row["stopped_at"] is None and other not in (None, marker):
@@ -58,7 +62,8 @@ def prove_shared_workspaces(ledger: Ledger, root: Path | None, boot: str) -> str
                 continue
             raise LedgerError(
                 f"state.workspaces ({root}) is not the directory that node {row['name']} uses; "
-                "mount the same directory on all nodes"
+                "mount the same directory on all nodes",
+                run=f"findmnt -T {quote(str(root))}",
             )
     return marker
 

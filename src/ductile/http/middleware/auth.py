@@ -147,7 +147,7 @@ class AccessControl:
     def require_scope(self, principal: Principal, required: str) -> None:
         """Raise `MissingScope` if the caller has not this scope."""
         if not scopes.allows(principal.scopes, required):
-            raise _missing_scope(required)
+            raise missing_scope(principal, required)
 
     def authorize_command(
         self, scope: AsgiScope, plugin: str, command: str, registry: Registry | None = None
@@ -159,9 +159,9 @@ class AccessControl:
         if self.local:
             return
         reads = _is_read_command(registry or self._services.compiled.registry, plugin, command)
-        if not scopes.allows_command(self.require_principal(scope).scopes, plugin, reads=reads):
-            required = scopes.scope_of_command(plugin, reads=reads)
-            raise _missing_scope(required)
+        principal = self.require_principal(scope)
+        if not scopes.allows_command(principal.scopes, plugin, reads=reads):
+            raise missing_scope(principal, scopes.scope_of_command(plugin, reads=reads))
 
     def admit(self, scope: AsgiScope, endpoint: Endpoint, path_params: Mapping[str, str]) -> None:
         """Take every decision at once and without waiting; raises what refuses the request.
@@ -196,10 +196,12 @@ def _describe_login(scope: AsgiScope) -> str:
     )
 
 
-def _missing_scope(required: str) -> MissingScope:
+def missing_scope(principal: Principal, required: str) -> MissingScope:
+    name = quote(f"{principal.name}-2")
+    granted = quote(",".join(sorted({*principal.scopes, required})))
     return MissingScope(
-        f"this token does not have the scope {required}; an operator can create one that has it: "
-        f"ductile token create NAME --scope {quote(required)}",
+        f"this token does not have the scope {required}; an operator can create one that has it "
+        f"as well: ductile token create {name} --scopes {granted}",
         scope=required,
     )
 

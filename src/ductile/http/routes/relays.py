@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -84,9 +85,17 @@ def _compose(settings: Settings, body: RelayBody, event_id: str) -> SendRelay:
         close = did_you_mean(body.to, instances)
         raise NotFound(f"`instances` has no gateway {body.to!r}{close}")
     if not instance.enabled:
-        raise Refused(f"instance {body.to} is disabled")
+        raise Refused(
+            f"instance {body.to} is disabled",
+            run=f"ductile config set {quote(f'instances[{body.to}].enabled')} true "
+            "&& ductile system reload",
+        )
     if instance.allow and body.event not in instance.allow:
-        raise Refused(f"instance {body.to} does not allow the event type {body.event!r}")
+        raise Refused(
+            f"instance {body.to} does not allow the event type {body.event!r}",
+            run=f"ductile config set {quote(f'instances[{body.to}].allow[+]')} {quote(body.event)} "
+            "&& ductile system reload",
+        )
     message = RelayMessage(body.to, body.event, body.payload, body.dedupe_key, body.baggage, {})
     sender = settings.service.name
     envelope = build_envelope(message, instance=sender, plugin=None, job_id=None, event_id=event_id)

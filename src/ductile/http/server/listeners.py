@@ -78,7 +78,8 @@ def bind_tcp(address: tuple[str, int]) -> socket.socket:
         family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
         bound = socket.create_server(place, family=family, backlog=KERNEL_BACKLOG)
     except OSError as error:
-        raise Refused(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        reason = (error.strerror or str(error)).partition(" (while attempting")[0]
+        raise Refused(f"cannot listen on {host}:{port}: {reason}", errno=error.errno) from error
     listener = _BacklogSocket(fileno=bound.detach())
     # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it the second
     # part of a response waits 40 ms for the client's delayed acknowledgement.

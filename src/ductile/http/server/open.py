@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.config import Settings
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.gateway import Gateway
-from ductile.errors import ConfigError, Path, Problem, Refused
+from ductile.errors import ConfigError, Path, Problem, Refused, dotted
 from ductile.http.app import api_app, local_app
 from ductile.http.middleware.context import AppContext
 from ductile.http.server import fd_limits
@@ -42,9 +43,9 @@ def open_listeners(gateway: Gateway) -> HttpServer:
     try:
         for name, wanted in _list_wanted(gateway.compiled.settings, app_context).items():
             opened.append(_open(name, wanted, most))
-    except Refused:
+    except Refused as error:
         _close(opened)
-        raise
+        raise _explain_start(error, wanted, gateway.compiled) from error
     server = HttpServer(opened, on_stop=app_context.close)
     gateway.around_adoption = ListenerReload(server, app_context, most)
     return server
@@ -81,6 +82,20 @@ def _close(listeners: list[Listener]) -> None:
         listener.socket.close()
 
 
+def _explain_start(error: Refused, wanted: _Wanted, compiled: CompiledConfig) -> Refused:
+    """The refusal with its setting and, of a port that is in use, its process and a free port."""
+    file, line, _ = compiled.loaded.locate(wanted.setting)
+    key, (host, port), message = dotted(wanted.setting), wanted.address, error.message
+    place = f" ({key}, {file}:{line})" if file else f" ({key})"
+    if error.details["errno"] != errno.EADDRINUSE:
+        return Refused(f"{message}{place}")
+    from ductile.operations.doctor.locks import find_free_port, find_listener
+
+    holder = find_listener(port)
+    run = f"ductile config set {key} {host}:{find_free_port(host, port)}"
+    return Refused(f"{message}{f' by {holder}' if holder else ''}{place}", run=run)
+
+
 class ListenerReload:
     """Around the adoption of a configuration: its sockets are bound before, and served after it.
 
@@ -97,7 +112,7 @@ class ListenerReload:
         missing = wanted.keys() - {listener.name for listener in kept}
         is_changed = bool(missing) or len(kept) < len(self._server.listeners)
         if is_changed and not self._server.is_started:
-            raise Refused("the gateway is starting; reload again")
+            raise Refused("the gateway is starting; reload again", run="ductile system reload")
         opened = self._bind({name: wanted[name] for name in wanted if name in missing}, compiled)
         try:
             yield

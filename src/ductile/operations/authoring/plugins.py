@@ -57,7 +57,10 @@ def find_first_root(settings: Settings) -> Path:
 def refuse_loaded(registry: Registry, name: str) -> None:
     found = registry.plugins.get(name)
     if found is not None:
-        raise Refused(f"there is already a plugin {name}, in {found.directory}")
+        raise Refused(
+            f"there is already a plugin {name}, in {found.directory}",
+            run=f"ductile plugin show {name}",
+        )
 
 
 def scaffold_plugin(

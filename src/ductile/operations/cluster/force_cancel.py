@@ -27,7 +27,10 @@ def force_cancel(services: Services, job_id: str, *, dry: bool) -> JobStatus:
     assert owner is not None
     for row in services.ledger.read(nodes.list_nodes):
         if row["boot"] == owner and row["seconds_since_seen"] < SILENT_AFTER:
-            raise Refused(f"node {row['name']}, which runs job {job_id}, answers; omit force")
+            raise Refused(
+                f"node {row['name']}, which runs job {job_id}, answers; omit force",
+                run=f"ductile job cancel {job_id}",
+            )
     if dry:
         return job.status
     services.ledger.end_sessions(owner)

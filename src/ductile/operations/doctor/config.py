@@ -8,8 +8,8 @@ from pathlib import Path
 from shlex import quote
 from zoneinfo import ZoneInfo
 
-from ductile.errors import Problem
-from ductile.operations.config.fixes import find_fix
+from ductile.errors import Problem, Severity
+from ductile.operations.config.fixes import find_command
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 
@@ -20,21 +20,22 @@ def loads(context: DoctorContext) -> Iterator[Finding]:
     """Every problem of the configuration, and every warning."""
     compiled = context.compiled
     for problem in context.problems:
-        is_seal = context.unsealed and _is_about_checksums(problem)
-        fix = _lock_command(problem) if is_seal else _find_fix(problem, context) or "config check"
         why = "a gateway neither starts nor reloads with it"
-        yield error("config", str(problem), why, context.command(fix))
+        yield error("config", str(problem), why, _command_for(problem, context))
     if compiled is None:
         return
     for problem in compiled.warnings:
-        is_seal = _is_about_checksums(problem)
-        fix = _lock_command(problem) if is_seal else find_fix(problem) or "config check"
-        yield warning("config", str(problem), "it is logged at every start", context.command(fix))
+        why = "it is logged at every start"
+        yield warning("config", str(problem), why, _command_for(problem, context))
 
 
-def _find_fix(problem: Problem, context: DoctorContext) -> str | None:
-    """`config set` is refused as long as other errors remain."""
-    return find_fix(problem) if len(context.problems) == 1 else None
+def _command_for(problem: Problem, context: DoctorContext) -> str:
+    is_error = problem.severity is Severity.ERROR
+    if _is_about_checksums(problem) and (context.unsealed or not is_error):
+        return context.command(_lock_command(problem))
+    alone = not is_error or len(context.problems) == 1
+    found = find_command(problem, context.add_options, alone=alone)
+    return found or context.command("config check")
 
 
 def _lock_command(problem: Problem) -> str:

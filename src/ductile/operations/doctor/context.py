@@ -43,6 +43,8 @@ class DoctorContext:
     now: datetime
     ask: Ask | None = None
     """Set if a gateway listens on its socket."""
+    ask_at: Callable[[Path], Ask] | None = None
+    """Asks the gateway of another state directory."""
     problems: list[Problem] = field(default_factory=list)
     """Why the configuration does not load."""
     unsealed: bool = False
@@ -52,7 +54,13 @@ class DoctorContext:
 
     def command(self, line: str) -> str:
         """A `ductile` command line for the same configuration."""
-        return f"ductile {line}" + (f" --config {quote(str(self.config))}" if self.config else "")
+        return self.add_options(f"ductile {line}")
+
+    def add_options(self, line: str) -> str:
+        """The command line with the options of this configuration, as far as it is of `ductile`."""
+        options = f" --config {quote(str(self.config))}" if self.config else ""
+        parts = line.split(" && ")
+        return " && ".join(part + options * part.startswith("ductile ") for part in parts)
 
     @cached_property
     def loaded(self) -> Loaded | None:
@@ -66,6 +74,10 @@ class DoctorContext:
             return None
         self.unsealed = True
         return loaded
+
+    @property
+    def config_dir(self) -> Path | None:
+        return None if self.settings is None else self.settings.config_dir
 
     @property
     def settings(self) -> Settings | None:

@@ -1,14 +1,19 @@
-"""Which processes hold a file, found without opening it.
+"""Which processes hold a file or a port, found without opening it.
 
 Opening a file of the ledger without SQLite and closing it again would drop SQLite's locks.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from ductile.engine.instance_lock import NAME
+
+NEAR_PORTS = 20
 FIRST_READER, LAST_READER = 123, 127
 """Bytes of a `-shm` file: each is a lock that readers share during a transaction."""
 
@@ -20,8 +25,57 @@ def holders(path: Path) -> set[int]:
     kernel still names the process that took it.
     """
     wanted = path.resolve()
+    return {pid for pid in _other_processes() if wanted in _opened_by(pid)}
+
+
+def locked_directories() -> set[Path]:
+    """The state directories whose lock a process has open, as far as this user can see."""
+    opened = {path for pid in _other_processes() for path in _opened_by(pid)}
+    return {path.parent for path in opened if path.name == NAME}
+
+
+def find_listener(port: int) -> str | None:
+    """The process that listens on a TCP port, with its name; None if this user cannot see it."""
+    sockets = {Path(f"socket:[{inode}]") for inode in _listening(port)}
+    for pid in sorted({*_other_processes(), os.getpid()}) if sockets else ():
+        if not sockets.isdisjoint(_opened_by(pid)):
+            return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    return None
+
+
+def _listening(port: int) -> Iterator[str]:
+    """The inodes of the sockets that listen on a port."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for words in map(str.split, lines):
+            if words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:
+                yield words[9]
+
+
+def is_port_taken(host: str, port: int) -> bool:
+    """Whether a listener cannot be bound because another one has the address."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def find_free_port(host: str, port: int) -> int:
+    """The next port that is free now; the same one if there is none near it."""
+    near = range(port + 1, min(port + NEAR_PORTS, 65536))
+    return next((other for other in near if not is_port_taken(host, other)), port)
+
+
+def _other_processes() -> set[int]:
     pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
-    return {pid for pid in pids - {os.getpid()} if wanted in _opened_by(pid)}
+    return pids - {os.getpid()}
 
 
 def _opened_by(pid: int) -> Iterator[Path]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
-from ductile.plugins.validate import find_similar_interpreter
-from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_interpreter
+from ductile.operations.reports.repair import find_entrypoint_flaw
 
 
 def refused(context: DoctorContext) -> Iterator[Finding]:
@@ -36,28 +34,9 @@ def interpreters(context: DoctorContext) -> Iterator[Finding]:
     if context.compiled is None:
         return
     for name, plan in sorted(context.compiled.plans.items()):
-        entrypoint = plan.argv[-1]
-        if len(plan.argv) > 1:
-            continue  # It is not started by its first line.
-        if has_crlf_shebang(entrypoint):
-            yield error(
-                "plugins",
-                f"plugin {name} cannot run: {entrypoint} has CRLF line endings",
-                "the kernel takes the carriage return as part of the interpreter's name",
-                f"sed -i 's/\\r$//' {quote(entrypoint)}",
-            )
-            continue
-        search_path = plan.env.get("PATH", "")
-        missing = missing_interpreter(first_line(entrypoint) or b"", search_path)
-        if missing is not None:
-            close = find_similar_interpreter(missing, search_path)
-            edit = quote(f"1s|{missing}|{close}|")
-            yield error(
-                "plugins",
-                f"plugin {name} cannot run: {missing} is missing",
-                f"the first line of {entrypoint} names it",
-                f"sed -i {edit} {quote(entrypoint)}" if close else f"command -v {quote(missing)}",
-            )
+        flaw = find_entrypoint_flaw(plan)
+        if flaw is not None:
+            yield error("plugins", f"plugin {name} cannot run: {flaw.what}", flaw.why, flaw.run)
 
 
 def cold(context: DoctorContext) -> Iterator[Finding]:

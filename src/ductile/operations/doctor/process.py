@@ -6,18 +6,24 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import ductile
 from ductile.clock import from_text
-from ductile.config.models.service import DEFAULT_STATE
-from ductile.engine.config.restart_required import RESTART
+from ductile.engine.config.restart_required import RESTART_COMMAND
 from ductile.engine.instance_lock import LockHolder, find_holder
 from ductile.errors import DuctileError
+from ductile.operations.config.fixes import correct_one
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.operations.doctor.ledger import advise_on_ledger
-from ductile.operations.doctor.locks import holders
+from ductile.operations.doctor.locks import (
+    find_free_port,
+    find_listener,
+    holders,
+    is_port_taken,
+    locked_directories,
+)
 
 EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
 """A clock that shows an earlier time was never set."""
@@ -64,20 +70,79 @@ def _check_dead(context: DoctorContext, holder: LockHolder, directory: Path) -> 
 
 def _check_absent(context: DoctorContext, directory: Path) -> Finding:
     settings = context.settings
-    usual = directory if settings is None else (settings.config_dir / DEFAULT_STATE).parent
-    if usual.resolve() != directory.resolve() and find_holder(usual) is not None:
+    for other in _find_others(context, directory):
         return error(
             "gateway",
-            f"no gateway is running in {directory}, and one is running in {usual}",
-            "if it is the gateway of these files, a start would run a second one, with another "
-            "ledger: state.path decides where the ledger is, and is not changed by a reload",
-            context.command(f"config set state.path {quote(DEFAULT_STATE)}"),
+            f"no gateway is running in {directory}, and one is running in {other.directory}",
+            "it loaded these files: a start would run a second one, with another ledger; "
+            f"{other.setting} decides where the state is, and is not changed by a reload",
+            context.command(f"config set {other.setting} {quote(str(other.place))}"),
         )
     why = "schedules do not fire, and queued jobs are not run"
     ledger = None if settings is None else settings.state.path
     if ledger is not None and _is_missing(ledger):
         why += f"; a start begins with an empty ledger, as there is no {ledger}"
     return warning("gateway", "no gateway is running", why, context.command("system start"))
+
+
+class OtherGateway(NamedTuple):
+    """A gateway that runs with the files of this configuration and another state directory."""
+
+    directory: Path
+    pid: int | None
+    setting: str
+    place: Path
+
+
+def _find_others(context: DoctorContext, own: Path) -> Iterator[OtherGateway]:
+    if context.ask_at is None or context.config_dir is None:
+        return
+    for directory in sorted(locked_directories()):
+        holder = find_holder(directory)
+        if directory.resolve() == own.resolve() or holder is None or not holder.is_alive:
+            continue
+        try:
+            running = context.ask_at(directory)("/config/view")["config"]
+        except DuctileError:
+            continue
+        if Path(running["config_dir"]).resolve() == context.config_dir.resolve():
+            path, state_dir = running["state"]["path"], running["state"]["dir"]
+            setting = ("state.path", Path(path)) if path else ("state.dir", Path(state_dir))
+            yield OtherGateway(directory, holder.pid, *setting)
+
+
+def second(context: DoctorContext) -> Iterator[Finding]:
+    """Other gateways of the same configuration, while its own is running."""
+    if context.state_dir is None or context.ask is None:
+        return
+    for other in _find_others(context, context.state_dir):
+        yield error(
+            "gateway",
+            f"two gateways run with these files: pid {context.pid} in {context.state_dir}, and pid "
+            f"{other.pid} in {other.directory}",
+            "each fires all schedules, with a ledger of its own; commands find only the first",
+            f"kill {other.pid}",
+        )
+
+
+def ports(context: DoctorContext) -> Iterator[Finding]:
+    """Ports of listeners that another process has, while no gateway of its own is running."""
+    settings = context.settings
+    if settings is None or context.is_locked or context.state_dir is None:
+        return
+    if any(_find_others(context, context.state_dir)):
+        return  # Those are its ports.
+    listeners = [("api.listen", settings.api.address)] if settings.api.enabled else []
+    if settings.webhooks_enabled:
+        listeners.append(("webhooks.listen", settings.webhooks.address))
+    for key, (host, port) in listeners:
+        if is_port_taken(host, port):
+            yield error(
+                "gateway",
+                f"{find_listener(port) or 'another process'} listens on {host}:{port} ({key})",
+                "a start is refused as long as it does",
+                context.command(f"config set {key} {host}:{find_free_port(host, port)}"),
+            )
 
 
 def _is_missing(path: Path) -> bool:
@@ -110,7 +175,7 @@ def _check_living(context: DoctorContext) -> Iterator[Finding]:
 
 
 def _restart_command(context: DoctorContext) -> str:
-    return f"{context.command('system stop')} && {context.command('system start')}"
+    return context.add_options(RESTART_COMMAND)
 
 
 def _check_parts(
@@ -142,7 +207,6 @@ def configuration(context: DoctorContext) -> Iterator[Finding]:
     view = context.ask("/config/view")
     if view["config_hash"] == context.loaded.config_hash:
         return
-    restart = _restart_command(context)
     try:
         context.ask("/system/reload")
     except DuctileError as refusal:
@@ -150,7 +214,8 @@ def configuration(context: DoctorContext) -> Iterator[Finding]:
             "config",
             "the files differ from the running configuration, and a reload of them is refused",
             refusal.message,
-            restart if RESTART in refusal.message else context.command("config check"),
+            correct_one(refusal, lambda _, line: context.add_options(line))
+            or context.command("config check"),
         )
     else:
         yield warning(

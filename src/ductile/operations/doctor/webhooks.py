@@ -13,6 +13,7 @@ from ductile.operations.doctor.finding import Finding, warning
 
 STATUS = "/system/status?health=last"
 MAX_REASONS = 5
+MISMATCH = "the signature does not match"
 
 
 def refused(context: DoctorContext) -> Iterator[Finding]:
@@ -29,8 +30,9 @@ def refused(context: DoctorContext) -> Iterator[Finding]:
         yield warning(
             "webhooks",
             f"{subject} refused {count} {'request' if count == 1 else 'requests'} in the last hour",
-            f"{_join(reasons)}; the last one at {last}",
-            context.command(_show_command(context.settings, endpoint)),
+            f"{_join(reasons)}; the last one at {last}"
+            f"{_describe_secret(context, endpoint, reasons)}",
+            context.command(_find_command(context.settings, endpoint, reasons)),
         )
 
 
@@ -40,8 +42,26 @@ def _join(reasons: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join([*shown, f"{left}: other reasons"] if left else shown)
 
 
-def _show_command(settings: Settings | None, endpoint: str | None) -> str:
-    """The command that shows the endpoint, or all if it is not in the files any more."""
+def _describe_secret(
+    context: DoctorContext, endpoint: str | None, reasons: Sequence[Mapping[str, Any]]
+) -> str:
+    """Where the secret is, if signatures do not match."""
+    if context.loaded is None or all(row["reason"] != MISMATCH for row in reasons):
+        return ""
+    for index, item in enumerate(context.loaded.settings.webhooks.endpoints):
+        if item.path == endpoint:
+            file, line, _ = context.loaded.locate(("webhooks", "endpoints", index, "secret"))
+            return f"; its secret: {file}:{line}"
+    return ""
+
+
+def _find_command(
+    settings: Settings | None, endpoint: str | None, reasons: Sequence[Mapping[str, Any]]
+) -> str:
+    """The command that reads the sender's secret if signatures do not match, or shows the endpoint;
+    all endpoints if it is not in the files any more."""
     found = [] if settings is None else settings.webhooks.endpoints
     name = next((item.event_name for item in found if item.path == endpoint), "*")
+    if name != "*" and any(row["reason"] == MISMATCH for row in reasons):
+        return f"config set {quote(f'webhook:{name}.secret')} -"
     return f"config show {quote(f'webhook:{name}')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from shlex import quote
 
 from ductile.clock import from_text
 from ductile.core.jobs.commands import default_timeout
@@ -14,6 +15,7 @@ from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.operations.reports import plugin_list
 from ductile.operations.reports.failures import list_failures
+from ductile.store.flow.pauses import load_pauses
 
 GRACE = 35.0
 """Seconds after its deadline in which a job is killed and settled."""
@@ -78,6 +80,19 @@ def waiting(context: DoctorContext) -> Iterator[Finding]:
                 _busy(plugin, compiled),
                 context.command("queue list"),
             )
+
+
+def pauses(context: DoctorContext) -> Iterator[Finding]:
+    """What an operator has paused: its jobs stay queued."""
+    if context.rows is None:
+        return
+    now = context.now
+    found = context.rows.read(lambda tx: load_pauses(tx, now))
+    every = [found.system, *found.plugins.values(), *found.pipelines.values()]
+    for pause in [each for each in every if each is not None][:MAX_SHOWN]:
+        name = f" {quote(pause.name)}" if pause.name else ""
+        run = context.command(f"{pause.kind} resume{name}")
+        yield warning("jobs", pause.describe().partition(";")[0], "its jobs stay queued", run)
 
 
 def _held(plugin: str, compiled: CompiledConfig, context: DoctorContext) -> str | None:

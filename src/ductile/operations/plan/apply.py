@@ -20,6 +20,7 @@ from ductile.config.redact import redact_settings
 from ductile.config.versions.changeset import Changeset, compare_files, load_changed
 from ductile.config.versions.copies import KeptFile, has_copy, list_copies, read_copy
 from ductile.engine.config.compiled import CompiledConfig, build
+from ductile.engine.config.restart_required import RESTART_COMMAND
 from ductile.engine.services import Services
 from ductile.errors import Refused
 from ductile.operations.config.edit import Sealed
@@ -136,7 +137,9 @@ def check_plan(services: Services, proposal: ConfigProposal, plan_id: str) -> Do
         raise PlanChanged(CHANGED)
     if shown["plan"]["restart"]:
         names = ", ".join(row["setting"] for row in shown["plan"]["restart"])
-        raise Refused(f"{names} cannot be changed by a reload; nothing was written")
+        raise Refused(
+            f"{names} cannot be changed by a reload; nothing was written", run=RESTART_COMMAND
+        )
     return shown
 
 

@@ -11,6 +11,7 @@ from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.schedules.breaker import describe_count
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.operations.flow.pauses import show_pause
+from ductile.operations.reports.conditions import describe_place
 from ductile.plugins.registry import Plugin
 from ductile.runner.warm.slots import WarmSlots
 from ductile.store.engines.api import Ledger, Tx
@@ -65,7 +66,8 @@ def plugins(
         reason = f"not configured; {manifest.description}"
         rows.append(absent_plugin(name, OFFERED, reason, None) | {"version": manifest.version})
     for name in compiled.registry.disabled:
-        rows.append(absent_plugin(name, "disabled", "enabled: false", None))
+        place = describe_place(compiled, ("plugins", name, "enabled"))
+        rows.append(absent_plugin(name, "disabled", f"enabled: false, {place}", None))
     return sorted(rows, key=lambda row: (str(row["name"]), str(row["state"])))
 
 

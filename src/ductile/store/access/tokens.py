@@ -80,7 +80,10 @@ def create_token(
         retries=limits.retries,
     )
     if not added:
-        raise Refused(f"there is already a token {name!r}; revoke or rotate it")
+        raise Refused(
+            f"there is already a token {name!r}; revoke or rotate it",
+            run=f"ductile token rotate {quote(name)}",
+        )
     return find_token(tx, id)
 
 

@@ -39,7 +39,10 @@ def open_ledger(
             url, read_only=read_only, connections=connections, application=application
         )
     elif path is None:
-        raise LedgerError("the configuration names no ledger; set state.path or state.url")
+        raise LedgerError(
+            "the configuration names no ledger; set state.path or state.url",
+            run="ductile config set state.path ./data/state.db",
+        )
     elif read_only and not path.exists():
         refuse_lost_database(path)
         raise NotFound(f"there is no ledger at {path} yet; start the gateway once")

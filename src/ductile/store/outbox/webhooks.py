@@ -65,7 +65,10 @@ def add_webhook(tx: Tx, new: NewWebhook, secret: str, now: datetime) -> int:
         now=to_text(now),
     )
     if row is None:
-        raise Refused(f"there is already a webhook for {new.source_identifier}/{new.event_type}")
+        raise Refused(
+            f"there is already a webhook for {new.source_identifier}/{new.event_type}",
+            run="ductile webhook config list",
+        )
     id: int = row[0]
     return id
 

@@ -168,7 +168,8 @@ def _check_restorable(client: GatewayClient) -> None:
     if not any(row["in_force"] and row["restorable"] for row in rows):
         raise Refused(
             "the gateway has no copy of the current configuration's files, so it could not revert "
-            "to them; nothing was applied; apply without --auto-revert"
+            "to them; nothing was applied; apply without --auto-revert",
+            run="ductile config apply",
         )
 
 
@@ -196,7 +197,8 @@ def _confirm(context: CommandContext, planned: Document, question: str, *, yes: 
         names = ", ".join(row["setting"] for row in planned["plan"]["restart"])
         raise Refused(
             f"{names} cannot be changed while the gateway runs; nothing was applied; stop it and "
-            "start it again, or undo the change"
+            "start it again, or undo the change",
+            run="ductile system stop && ductile system start",
         )
     _ask(context, question, yes=yes)
 

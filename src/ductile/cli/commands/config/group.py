@@ -20,7 +20,7 @@ from ductile.cli.display import print_config_value
 from ductile.cli.options import SETTING
 from ductile.core.values.suggest import did_you_mean
 from ductile.errors import ConfigError, NotFound, Problem, UsageError, dotted
-from ductile.operations.config.fixes import find_fix
+from ductile.operations.config.fixes import find_correction, find_fix
 
 if TYPE_CHECKING:
     from ductile.operations.config.seal import NewSeal
@@ -102,8 +102,8 @@ def check(context: CommandContext, strict: bool) -> int:
 
 def _describe_warning(context: CommandContext, warning: Problem) -> dict[str, Any]:
     fix = find_fix(warning)
-    run = {"run": context.repeat_options(f"ductile {fix}")} if fix else {}
-    return {**warning.document(), **run}
+    run = context.repeat_options(f"ductile {fix}") if fix else find_correction(warning)
+    return {**warning.document(), **({"run": run} if run else {})}
 
 
 def _show_check(document: dict[str, Any], warnings: Sequence[Problem]) -> None:

@@ -247,12 +247,16 @@ def resolve_path(target: str) -> Path:
 
 
 def _not_loaded(compiled: CompiledConfig, name: str) -> Exception:
+    from ductile.engine.ingress.enqueue import enable_command
+
     registry = compiled.registry
     refusal = registry.refusal(name)
     if refusal is not None:
         return Refused(f"plugin {name} is refused: {refusal.reason}", plugin=name)
     if name in registry.disabled:
-        return Refused(f"plugin {name} is disabled (enabled: false)", plugin=name)
+        return Refused(
+            f"plugin {name} is disabled (enabled: false)", plugin=name, run=enable_command(name)
+        )
     hint = did_you_mean(name, registry.plugins)
     return NotFound(f"there is no plugin {name!r}{hint}", plugin=name)
 

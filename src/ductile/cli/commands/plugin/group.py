@@ -236,13 +236,18 @@ def _find_command(context: CommandContext, api: GatewayApi, name: str, wanted: s
             raise UsageError(f"{NOT_LOADED} plugin {name}; run: {RELOAD}", plugin=name)
         if found is None:
             raise unknown_plugin(name, loaded)
+        from ductile.engine.ingress.enqueue import enable_command
+
+        run = {"run": enable_command(name)} if found["state"] in ("available", "disabled") else {}
         if found["state"] == "available":
             line = f"add `{name}: {{}}` under plugins in the configuration"
-            raise UsageError(f"plugin {name} is bundled, but not configured; {line}", plugin=name)
+            raise UsageError(
+                f"plugin {name} is bundled, but not configured; {line}", plugin=name, **run
+            )
         is_refused = api.running and found["state"] == "refused"
         then = f"; after fixing it, run: {RELOAD}" if is_refused else ""
         why = f"{found['state']}: {found['reason']}{then}"
-        raise UsageError(f"plugin {name} is {why}", plugin=name)
+        raise UsageError(f"plugin {name} is {why}", plugin=name, **run)
     return choose_command(name, loaded[name]["commands"], wanted)
 
 

@@ -208,7 +208,9 @@ def restore(context: CommandContext, path: Path, allow_violations: bool) -> None
                 on_check=lambda table, rows: report(_describe_check(table, rows), 0, 0),
             )
     except Locked as error:
-        raise Locked(f"{error.message}; stop it before restoring", **error.details) from error
+        raise Locked(
+            f"{error.message}; stop it before restoring", **error.details, run="ductile system stop"
+        ) from error
     context.show({**asdict(done), "dry_run": context.dry_run}, _show_restored)
 
 

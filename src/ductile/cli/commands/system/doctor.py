@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ from ductile.errors import UsageError
 if TYPE_CHECKING:
     from ductile.cli.client import GatewayClient
     from ductile.operations.doctor import DoctorContext, Finding
+    from ductile.operations.doctor.context import Ask
 
 
 @write("doctor")
@@ -35,6 +37,7 @@ def doctor(context: CommandContext, fix: bool) -> int:
     if context.api_url is not None:
         raise UsageError("doctor examines its own machine; omit --api-url")
     examined = DoctorContext(context.config, dict(os.environ), SystemClock().now())
+    examined.ask_at = _ask_at
     client = _find_gateway(examined)
     if client is not None:
         examined.ask = client.get
@@ -83,6 +86,13 @@ def _find_gateway(examined: DoctorContext) -> GatewayClient | None:
     if examined.state_dir is None or not GatewayClient.is_listening(examined.state_dir / SOCKET):
         return None
     return GatewayClient(examined.state_dir / SOCKET)
+
+
+def _ask_at(state_dir: Path) -> Ask:
+    from ductile.cli.client import GatewayClient
+    from ductile.engine.socket_path import SOCKET
+
+    return GatewayClient(state_dir / SOCKET).get
 
 
 def _show(page: dict[str, Any]) -> None:

@@ -41,7 +41,9 @@ def import_(context: CommandContext, path: Path | None) -> None:
                 settings, source, now=SystemClock().now(), dry=context.dry_run, watch=report
             )
     except Locked as error:
-        raise Locked(f"{error.message}; stop it before importing", **error.details) from error
+        raise Locked(
+            f"{error.message}; stop it before importing", **error.details, run="ductile system stop"
+        ) from error
     context.show({**asdict(done), "dry_run": context.dry_run}, _show)
 
 

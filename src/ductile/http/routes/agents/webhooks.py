@@ -22,7 +22,7 @@ from ductile.engine.ingress.webhook import ReceiveEvent
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
 from ductile.errors import UsageError
-from ductile.http.middleware.auth import MissingScope, principal_of
+from ductile.http.middleware.auth import missing_scope, principal_of
 from ductile.http.middleware.context import app_context_of
 from ductile.http.requests import headers_of, read_body, row_id
 from ductile.http.responses import (
@@ -170,11 +170,12 @@ def _check_url(url: str, networks: tuple[str, ...]) -> None:
 def _check_scope(request: Request, new: NewWebhook) -> None:
     """Refuse a webhook that would run what its creator may not run."""
     principal = principal_of(request)
-    granted = frozenset[str]() if principal is None else principal.scopes
+    assert principal is not None, "the route is not public"
+    granted = principal.scopes
     if new.plugin is not None and not scopes.allows_command(granted, new.plugin, reads=False):
-        raise MissingScope(f"this token may not run {new.plugin}", scope=f"{new.plugin}:rw")
+        raise missing_scope(principal, f"{new.plugin}:rw")
     if new.pipeline is not None and not scopes.allows(granted, "plugin:rw"):
-        raise MissingScope("this token may not start pipelines", scope="plugin:rw")
+        raise missing_scope(principal, "plugin:rw")
 
 
 async def remove_webhook(request: Request, query: WebhookRemovalQuery) -> Response:

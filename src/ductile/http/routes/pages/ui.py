@@ -135,7 +135,10 @@ async def create_login_code(request: Request) -> Response:
         raise Refused("login codes are created over the local socket only: run `ductile ui`")
     api = services_of(request).compiled.settings.api
     if not api.enabled:
-        raise Refused("the API is not enabled, so there is no dashboard; set api.enabled: true")
+        raise Refused(
+            "the API is not enabled, so there is no dashboard; set api.enabled: true",
+            run="ductile config set api.enabled true && ductile system reload",
+        )
     code = app_context_of(request).login_codes.create()
     # A fragment is not sent to servers, so that no log of a proxy contains the code.
     return JsonResponse({"code": code, "url": f"{_base_url(*api.address)}/ui/#code={code}"}, 201)
@@ -149,7 +152,10 @@ def _base_url(host: str, port: int) -> str:
 
 def _check_enabled(request: Request) -> None:
     if not services_of(request).compiled.settings.api.ui:
-        raise NotFound("the dashboard is disabled; see api.ui")
+        raise NotFound(
+            "the dashboard is disabled; see api.ui",
+            run="ductile config set api.ui true && ductile system reload",
+        )
 
 
 @cache
