@@ -119,6 +119,7 @@ def _answer(request: str, gateway: DashboardGateway) -> str:
         "approve",
         "alerts",
         "actions",
+        "try-plugin",
         "job-filters",
         "reconnect",
         "cross-site",

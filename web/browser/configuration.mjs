@@ -1,4 +1,4 @@
-// Reload a changed configuration after a look at its plan, return to the one before, and back up the
+// Change a setting after a look at the file's difference, reload after a look at the plan, return to the one before, and back up the
 // ledger after a look at where the backup is written.
 
 import assert from 'node:assert/strict';
@@ -11,9 +11,17 @@ await run(
   async (page) => {
     await goTo(page, '/configuration');
     const before = (await api(page, '/config/view')).snapshot_id;
-    assert.ok((await api(page, '/config/set', CRON)).changed);
-    await page.getByRole('button', { name: 'Reload …' }).click();
     const dialog = page.getByRole('dialog');
+    await page.getByRole('button', { name: 'Change a setting …' }).click();
+    await dialog.getByLabel('Setting').fill('plugins.slow.cron');
+    await dialog.getByLabel('Value').fill(CRON.value);
+    await dialog.getByRole('button', { name: 'Show the change' }).click();
+    await page.getByText('plugins.slow').first().waitFor();
+    await dialog.getByLabel('Setting').fill(CRON.path);
+    await dialog.getByRole('button', { name: 'Show the change' }).click();
+    await dialog.locator('.diff-add', { hasText: CRON.value }).waitFor();
+    await dialog.getByRole('button', { name: 'Write the file' }).click();
+    await page.getByText('It is in force after a reload.').waitFor();
     await dialog.getByText('slow/nightly cron 30 2 * * *').waitFor();
     await dialog.getByText('+ 7 fires in 7 days').waitFor();
     await dialog.getByRole('button', { name: 'Reload', exact: true }).click();

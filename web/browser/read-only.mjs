@@ -6,7 +6,7 @@ import { findScreens } from './screens.mjs';
 import { goTo, logIn, openPage } from './session.mjs';
 
 const HARMLESS =
-  /^(Search|Theme|Keyboard|\?|Log out|Skip|Copy|Copied|Download|Refresh|Check health|Clear filters|Close|Pause$|Older|Newest|Attempt|Log|Attempts|Run$|Data|Job|Status|Pipeline|Created|Took|Name|State|Next|Last|Schedule|Plugin|Steps|Mode|Commands|Plots|Breakers|Webhooks|Deliveries|Relays|Configuration|History|Tokens|Audit|Nodes?|Path|Event|Agent|Token|Rule|Started|[{[])/;
+  /^(Search|Theme|Keyboard|\?|Log out|Skip|Copy|Copied|Download|Refresh|Check health|Clear filters|Close|Pause$|Older|Newest|Attempt|Log|Attempts|Run$|Data|Job|Status|Pipeline|Created|Took|Name|State|Next|Last|Schedule|Plugin|Steps|Mode|Commands|Compare|Plots|Breakers|Webhooks|Deliveries|Relays|Configuration|History|Tokens|Audit|Nodes?|Path|Event|Agent|Token|Rule|Started|[{[])/;
 
 /** A token with one scope sees what it may: the page sends no request that is refused. */
 async function visitWith(browser, scope, paths) {

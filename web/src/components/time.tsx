@@ -22,7 +22,8 @@ export function Time({ at, relative }: TimeProps) {
 
 function Distance({ at }: { at: string }) {
   // The text is a signal of its own: a tick changes only the texts that differ.
-  const text = useComputed(() => formatDistance(toMillis(at) - now.value));
+  // The time of the last tick may be before that of an event which has just arrived.
+  const text = useComputed(() => formatDistance(toMillis(at) - Math.max(now.value, Date.now())));
   return <>{text}</>;
 }
 

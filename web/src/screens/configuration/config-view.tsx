@@ -11,9 +11,11 @@ import { Loaded } from '../../components/states';
 import { notify, report } from '../../components/toast';
 import { BackupButton } from './backup';
 import { PlanDialog } from './plan-dialog';
+import { SettingDialog } from './setting-dialog';
 
 export function ConfigFiles() {
   const [preview, setPreview] = useState<ConfigPlan | null>(null);
+  const [isSetting, setSetting] = useState(false);
   const view = useResource<ConfigView>('/config/view');
   const check = useResource<ConfigCheck>('/config/check');
   const open = async () => {
@@ -43,6 +45,11 @@ export function ConfigFiles() {
               <button type="button" onClick={open}>
                 Reload …
               </button>
+              {can('*') && (
+                <button type="button" onClick={() => setSetting(true)}>
+                  Change a setting …
+                </button>
+              )}
               <BackupButton />
             </div>
           )}
@@ -62,6 +69,7 @@ export function ConfigFiles() {
               <JsonView value={value} label={key} />
             </Section>
           ))}
+          {isSetting && <SettingDialog onWritten={open} onClose={() => setSetting(false)} />}
           {preview && (
             <PlanDialog
               title="Reload the configuration?"

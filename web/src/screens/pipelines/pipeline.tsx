@@ -5,7 +5,7 @@ import { path, withQuery } from '../../api/client';
 import { ofTopics, type Resource, useResource } from '../../api/resource';
 import { can } from '../../api/session';
 import type { Pipeline, PipelineRun, PipelineRunDetail, PipelineRuns } from '../../api/types';
-import { LazyGraph } from '../../components/lazy-views';
+import { LazyComparePipeline, LazyGraph } from '../../components/lazy-views';
 import { Details, Page, Section } from '../../components/page';
 import { Empty, Loaded, MissingRoute, Scoped } from '../../components/states';
 import { formatDuration } from '../../format/duration';
@@ -68,6 +68,11 @@ export function PipelineScreen({ name }: { name: string }) {
           </Loaded>
         </Scoped>
       </Section>
+      {can('system:ro') && can('jobs:ro') && (
+        <Section title="Compare with the files">
+          <LazyComparePipeline name={name} />
+        </Section>
+      )}
       {isStarting && <StartDialog pipeline={name} onClose={() => setStarting(false)} />}
     </Page>
   );

@@ -6,6 +6,7 @@ import { ofTopics, useResource } from '../../api/resource';
 import { can, canRun } from '../../api/session';
 import type { Attempt, AttemptPage, Command, PluginDetail } from '../../api/types';
 import { Badge } from '../../components/badge';
+import { LazyComparePlugin } from '../../components/lazy-views';
 import { Details, Page, Section } from '../../components/page';
 import { Empty, Loaded } from '../../components/states';
 import { Tabs } from '../../components/tabs';
@@ -51,14 +52,22 @@ export function PluginScreen({ name }: { name: string }) {
 }
 
 function partsOf(plugin: PluginDetail) {
-  const { name } = plugin;
+  const { name, commands } = plugin;
   const parts = [
     { id: 'commands', label: 'Commands', content: () => <Commands plugin={plugin} /> },
     { id: 'plots', label: 'Plots', content: () => <Plots plugin={name} /> },
     { id: 'breakers', label: 'Breakers', content: () => <BreakerList plugin={name} /> },
     { id: 'state', label: 'State and facts', content: () => <FactList plugin={name} /> },
   ];
-  return can('jobs:ro') ? parts : parts.slice(0, 1);
+  if (!can('jobs:ro')) return parts.slice(0, 1);
+  // A comparison starts processes: it takes the scope of each command.
+  const mayCompare = commands.length > 0 && commands.every(({ type }) => canRun(name, type));
+  const compare = {
+    id: 'compare',
+    label: 'Compare',
+    content: () => <LazyComparePlugin name={name} />,
+  };
+  return mayCompare ? [...parts, compare] : parts;
 }
 
 function Summary({ plugin }: { plugin: PluginDetail }) {
@@ -83,6 +92,7 @@ function Summary({ plugin }: { plugin: PluginDetail }) {
 
 function Commands({ plugin }: { plugin: PluginDetail }) {
   const [running, setRunning] = useState<Command | null>(null);
+  const [tested, setTested] = useState<Command | null>(null);
   if (!plugin.commands.length) {
     return <Empty title="It has no commands">Its state above says why.</Empty>;
   }
@@ -96,15 +106,28 @@ function Commands({ plugin }: { plugin: PluginDetail }) {
               <p class="muted">{command.description}</p>
             </div>
             {canRun(plugin.name, command.type) && plugin.state === 'ready' && (
-              <button type="button" onClick={() => setRunning(command)}>
-                Run {command.name} …
-              </button>
+              <div class="actions">
+                <button type="button" onClick={() => setTested(command)}>
+                  Test {command.name} …
+                </button>
+                <button type="button" onClick={() => setRunning(command)}>
+                  Run {command.name} …
+                </button>
+              </div>
             )}
           </li>
         ))}
       </ul>
       {running && (
         <RunDialog plugin={plugin.name} command={running.name} onClose={() => setRunning(null)} />
+      )}
+      {tested && (
+        <RunDialog
+          plugin={plugin.name}
+          command={tested.name}
+          isTest
+          onClose={() => setTested(null)}
+        />
       )}
     </>
   );
