@@ -185,7 +185,7 @@ def describe_authorization(state: Mapping[str, Any]) -> str:
         moment = datetime.fromtimestamp(state["rejected_at"], UTC).isoformat(timespec="seconds")
         raise Unauthorized(f"the provider has rejected the refresh token since {moment}")
     worked = state.get("token_expiry") is not None
-    return "authorized" if worked else "tokens are configured, but were not used yet"
+    return "authorized" if worked else "tokens are configured, but have not been accepted yet"
 
 
 def check_wait(state: Mapping[str, Any], now: float) -> Response | None:

@@ -166,7 +166,7 @@ def test_health_reports_a_rejected_refresh_token(
     connect(site, withings)
     refused = FakeReply({"status": 503, "error": "invalid refresh_token"})
     with site.running() as running:
-        assert "not used yet" in get_response(running.run("withings", "health"))["result"]
+        assert "not been accepted yet" in get_response(running.run("withings", "health"))["result"]
         assert running.run("withings", command)["status"] == "succeeded"
         assert "authorized" in get_response(running.run("withings", "health"))["result"]
         withings.next("/v2/oauth2", refused, refused)

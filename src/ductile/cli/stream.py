@@ -18,23 +18,25 @@ StreamEvent = tuple[str, Any]
 """The name of an event, and its data."""
 
 
-def follow_stream(client: GatewayClient, target: str) -> Iterator[StreamEvent]:
-    """Yield every event once; a lost connection is resumed where it stopped.
+def follow_stream(
+    client: GatewayClient, target: str, last_id: str | None = None
+) -> Iterator[StreamEvent]:
+    """Yield every event after `last_id` once; a lost connection is resumed where it stopped.
 
     Ends only if the caller stops. Raises `NotRunning` if the gateway does not come back.
     """
-    last_id, failures = None, 0
+    failures, is_connected = 0, False
     while True:
         try:
             for id, event in _read(client, target, last_id):
-                last_id, failures = id, 0
+                last_id, failures, is_connected = id, 0, True
                 if event is not None:
                     yield event
             reason = "the gateway closed the stream"
         except (OSError, HTTPException) as error:
             reason = str(error) or type(error).__name__
         failures += 1
-        if last_id is None or failures > MAX_RECONNECTS:
+        if not is_connected or failures > MAX_RECONNECTS:
             raise NotRunning(f"no gateway responds at {client.path}: {reason}")
         time.sleep(RECONNECT_DELAY)
 

@@ -11,7 +11,7 @@ import pytest
 from ductile.cli.commands import events
 from ductile.store.jobs import attempts
 from tests.cli.runner import CliRunner, read_until, stop
-from tests.waiting import WAIT_LIMIT
+from tests.waiting import WAIT_LIMIT, until
 
 LINES = (("logs",), ("job", "logs", "--plugin"), ("job", "list", "--plugin"))
 
@@ -110,15 +110,21 @@ echo second >&2
 echo '{"status":"ok","logs":[{"level":"info","message":"done"}]}'
 """
 
-    def test_log_is_printed_as_it_is_written(self, cli: CliRunner) -> None:
+    @pytest.mark.parametrize("options", [("-f",), ()])
+    def test_log_is_printed_as_it_is_written(
+        self, cli: CliRunner, options: tuple[str, ...]
+    ) -> None:
         gate = cli.root / "gate"
         os.mkfifo(gate)
         opened = os.open(gate, os.O_RDWR)
         cli.plugin("slow", self.SLOW.replace("@gate@", str(gate)))
         with cli.gateway():
             job_id = cli("run", "slow", "--async", "--json").json["job_id"]
-            follower = cli.start("job", "logs", "-f", job_id)
+            until(lambda: cli("job", "list", "--status", "running", "--json").json["jobs"])
+            follower = cli.start("job", "logs", *options, job_id)
             assert read_until(follower, "red") == "first\n\\x1b[31mred\n"
+            assert cli("job", "logs", job_id, "--json").json["logs"] == []
+            assert cli("job", "logs", job_id, "--limit", "1", "--status", "failed").code == 0
             os.write(opened, b"go\n")
             assert follower.wait(WAIT_LIMIT) == 0
             stop(follower)

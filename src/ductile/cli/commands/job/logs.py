@@ -26,6 +26,7 @@ from ductile.cli.options import (
 from ductile.cli.stream import follow_stream
 from ductile.core.values.terminal import escape_controls, escape_json
 from ductile.errors import DuctileError, NotFound, NotRunning, UsageError
+from ductile.model import JobStatus
 
 POLL_INTERVAL = 0.25
 NOTICES_PER_JOB = 4
@@ -71,7 +72,8 @@ def logs(
 ) -> None:
     """Show the output of job attempts, newest last.
 
-    With ID and --follow, the log of the job is printed as it is written, until the job ends.
+    With ID, the log of an attempt that is running is printed as it is written; with --follow, until
+    the job ends.
     """
     if follow:
         _follow_job(context, typed_id)
@@ -80,9 +82,26 @@ def logs(
     with context.target.open_reader() as api, _plugin_hint(api, typed_id):
         job_id = None if typed_id is None else resolve_job_id(api, typed_id)
         page = _fetch(api, job_id=job_id, include_result=results, **filters)
-        if job_id is not None and not page["logs"]:
-            api.get(path_to("job", job_id))
-    context.show(page, _show_logs)
+        job = None if job_id is None else api.get(path_to("job", job_id))
+    is_filtered = any(value for name, value in filters.items() if name != "limit")
+    is_live = job is not None and job["status"] == JobStatus.RUNNING
+    client = context.target.client() if is_live and not is_filtered else None
+    if client is None or job is None or context.as_json:
+        context.show(page, _show_logs)
+    else:
+        _show_running(client, job, page)
+
+
+def _show_running(client: GatewayClient, job: Json, page: Json) -> None:
+    """Print the ended attempts of a job, then the log of the running one as it is written."""
+    if page["logs"]:
+        _show_logs(page)
+    output.print_stderr(f"attempt {job['attempt']} is running")
+    target = path_to("job", job["job_id"], "log", "stream")
+    for name, data in follow_stream(client, target, f"{job['attempt']}-0"):
+        _show_live(name, data)
+        if name in ("attempt", "end"):
+            return
 
 
 def _follow_job(context: CommandContext, typed_id: str | None) -> None:
