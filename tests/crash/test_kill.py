@@ -47,10 +47,10 @@ def runs(site: Site, id: str) -> int:
     return path.read_text().count("x") if path.exists() else 0
 
 
-def put_before_start(site: Site, count: int) -> list[str]:
+def put_before_start(site: Site, count: int, plugin: str = "work") -> list[str]:
     """Jobs that are queued when the gateway starts."""
     with site.opened() as running:
-        return [running.put("work") for _ in range(count)]
+        return [running.put(plugin) for _ in range(count)]
 
 
 def assert_all_end(site: Site, ids: list[str]) -> None:
@@ -134,10 +134,8 @@ def test_a_job_that_always_kills_its_gateway_becomes_dead(site: Site, start_gate
         "kill -9 $(cut -d' ' -f4 /proc/$runner/stat)\nsleep 60",
         retry={"max_attempts": 3, "backoff_base": "10ms"},
     )
-    gateway = start_gateway().ready()
-    id = gateway.put("killer")
-    assert gateway.wait() == -9
-    for _ in range(2):
+    [id] = put_before_start(site, 1, "killer")
+    for _ in range(3):
         assert start_gateway().wait() == -9
         assert_no_process_left(site)
     with site.running() as running:

@@ -209,7 +209,7 @@ def test_drained_node_finishes_its_jobs_and_claims_no_more(node: Make) -> None:
         second = running.put("work")
         gate.open()
         assert running.ended(first)["status"] == "succeeded"
-        assert states(running.gateway) == {"a": "drained"}
+        until(lambda: states(running.gateway) == {"a": "drained"})
         assert running.job(second)["status"] == "queued"
         assert why(running, second) == "every node that can run plugin work is drained"
     with site.running() as again:
