@@ -24,7 +24,7 @@ def read_archive(archive: Path, config: Path) -> tuple[dict[Path, KeptFile], lis
         with tarfile.open(archive) as opened:
             found = _read_members(opened)
     except (OSError, tarfile.TarError, EOFError) as error:
-        reason = str(error).partition(":\n")[0]
+        reason = getattr(error, "strerror", None) or str(error).partition(":\n")[0]
         raise Refused(f"cannot read {archive}: {reason}") from error
     roots = [name.parent for name in found if name.name == config.name]
     if not roots:

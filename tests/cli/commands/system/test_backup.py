@@ -166,6 +166,9 @@ def test_wrong_archive_of_a_configuration_changes_nothing(
     assert sorted(cli.root.rglob("*")) == before
     archive.write_bytes(b"no archive")
     assert cli("config", "restore", str(archive)).err.endswith("not be opened successfully\n")
+    missing = cli.root / "missing.tar"
+    refused = cli("config", "restore", str(missing)).err
+    assert refused == f"error: cannot read {missing}: No such file or directory\n"
     archive.unlink()
 
 
