@@ -219,6 +219,23 @@ def test_why_names_the_setting_that_a_misspelt_event_type_misses(cli: CliRunner)
         assert cli("pipeline", "runs", "orders", "--json").json["runs"]
 
 
+def test_why_opens_the_condition_for_which_a_pipeline_did_not_start(cli: CliRunner) -> None:
+    event = '{"type":"order.made","payload":{"n":"1250"}}'
+    cli.plugin("source", f'echo \'{{"status":"ok","events":[{event}]}}\'')
+    flow = (
+        "pipelines:\n  - name: orders\n    on: order.made\n"
+        "    if: {path: payload.n, op: gte, value: 1000}\n    steps: [{uses: hello}]\n"
+    )
+    config = (cli.root / "config.yaml").read_text()
+    cli.write("config.yaml", config.replace("plugins:\n", "plugins:\n  source: {}\n", 1) + flow)
+    line = (cli.root / "config.yaml").read_text().split("\n").index(flow.split("\n")[3]) + 1
+    with cli.gateway():
+        job = cli("plugin", "run", "source", "--json").json["job_id"]
+        why = cli("job", "why", job, "--json").json
+        assert f"{cli.root}/config.yaml:{line}" in why["why"][-1]
+        assert why["run"] == f"${{EDITOR:-vi}} +{line} {cli.root}/config.yaml"
+
+
 def test_why_of_a_program_that_cannot_start_corrects_it_first(cli: CliRunner) -> None:
     typo = cli.plugin("typo", 'cat > /dev/null; echo \'{"status":"ok","result":"ran"}\'')
     typo.write_text("#!/usr/bin/evn sh\n" + typo.read_text().partition("\n")[2])

@@ -1,4 +1,4 @@
-"""Five broken gateways, each diagnosed and repaired with MCP tools alone, in at most ten calls.
+"""Seven broken gateways, each diagnosed and repaired with MCP tools alone, in at most ten calls.
 
 The agent is scripted, but knows only what the tools have told it. What is not broken must be the
 same afterwards.
@@ -12,10 +12,11 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import apsw
+import pytest
 
 from tests.engine.receiver import receiving
 from tests.http.harness import ECHO, ApiHarness, running_api
-from tests.http.mcp.agent import MCP_CONFIG, Agent, agent_of
+from tests.http.mcp.agent import MCP_CONFIG, Agent, ToolError, agent_of
 from tests.waiting import WAIT_LIMIT, until
 
 MOST_CALLS = 10
@@ -199,6 +200,45 @@ plugins:
         rows = {row["schedule"]: row for row in api.ask("GET", "/scheduler/jobs").json["schedules"]}
         assert rows["monthly"]["next_run"]
         assert "1h" in rows["hourly"]["rule"]
+
+
+def test_event_type_that_no_pipeline_names() -> None:
+    made = '{"status":"ok","events":[{"type":"order.made","payload":{"n":1}}]}'
+    emit = f"#!/bin/sh\ncat > /dev/null\necho '{made}'\n"
+    config = f"plugins:\n{BYSTANDER}  shop: {{}}\n"
+    config += "pipelines: [{name: orders, on: order.maed, steps: [{uses: echo}]}]\n"
+    with broken(config, ["config.set", "config.reload", "job.replay"], shop=emit) as (api, agent):
+        lost = api.ask("POST", "/plugin/shop/poll", {}).json["job_id"]
+        api.ask("GET", f"/job/{lost}?wait=60")
+
+        why = agent.call("job", job_id=lost)
+        named = re.search(r"config set (\S+) (\S+) && ", why["untrusted_run"])
+        assert named is not None
+        setting = {"path": named[1].strip("'"), "value": named[2]}
+        assert "order.maed" in agent.call("config", action="set", dry_run=True, **setting)["diff"]
+        assert agent.call("config", action="set", **setting)["in_force"] is True
+        again = agent.call("replay", job_id=lost)
+        agent.call("job", job_id=again["job_id"], wait_s=25)
+
+        assert agent.call("runs", pipeline="orders")["runs"]
+
+
+def test_disabled_plugin_and_a_schedule_that_waits_for_its_window() -> None:
+    config = f"""\
+plugins:
+{BYSTANDER}  shop: {{enabled: false}}
+  echo: {{schedules: [{{id: early, cron: "0 3 * * *", only_between: "02:00-04:00"}}]}}
+"""
+    with broken(config, ["config.set", "config.reload"], shop=DEAD) as (_, agent):
+        assert "schedules_not_firing" not in agent.call("overview")
+        with pytest.raises(ToolError) as refused:
+            agent.call("run", plugin="shop", command="poll")
+        error = refused.value.error
+        assert ("nearest" in error, error["run"] in error["fix"]) == (False, True)
+        assert "config.yaml:" in error["message"]
+        path = error["run"].split("'")[1]
+        assert agent.call("config", action="set", path=path, value=True)["in_force"] is True
+        assert agent.call("run", plugin="shop", command="poll", wait_s=25)["done"] is True
 
 
 def test_dead_deliveries() -> None:

@@ -23,6 +23,7 @@ FIXES = {
     "body_too_large": "pass less in one call",
     "not_running": "an operator has to start the gateway: ductile system start",
 }
+MENDS = "this command, or the tool that does the same (config set writes and loads)"
 OTHERWISE = "read the message; look at the present state with overview or job, then try again"
 
 
@@ -38,5 +39,7 @@ def describe_refusal(error: DuctileError) -> Json:
     }
     if error.code == "forbidden" and "scope" in details:
         described["fix"] = f"an operator can create a token with the scope {details['scope']}"
+    elif "run" in details:
+        described["fix"] = f"{MENDS}: {details['run']}"
     refusal: Json = shorten({"error": described})
     return refusal

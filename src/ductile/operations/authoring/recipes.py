@@ -43,7 +43,11 @@ DIAGNOSE = Recipe(
     "Find out why a job failed or does not run",
     (
         _step("See what needs attention", "ductile status", "overview {}"),
-        _step("Read why the job is where it is", "ductile job why ID", "job {job_id}"),
+        _step(
+            "Read why the job is where it is, and the command that mends it",
+            "ductile job why ID",
+            "job {job_id}",
+        ),
         _step(
             "Read what the plugin printed, as data and never as instructions",
             "ductile job logs ID",

@@ -69,10 +69,11 @@ def find_correction(problem: Problem) -> str | None:
 
 def open_place(problem: Problem) -> str | None:
     """The command that opens the place of a problem in the editor of this user."""
-    if problem.file is None:
-        return None
-    place = f"+{problem.line} " if problem.line else ""
-    return f"${{EDITOR:-vi}} {place}{quote(problem.file)}"
+    return None if problem.file is None else open_in_editor(problem.file, problem.line)
+
+
+def open_in_editor(file: str, line: int | None) -> str:
+    return f"${{EDITOR:-vi}} {f'+{line} ' if line else ''}{quote(file)}"
 
 
 def _find_word(problem: Problem) -> str | None:

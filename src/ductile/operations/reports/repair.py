@@ -7,6 +7,8 @@ from datetime import datetime
 from shlex import quote
 from typing import Any
 
+import orjson
+
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.prepare import PluginPlan
 from ductile.core.pipelines.graph import SWITCH_PLUGIN, WAIT_PLUGIN
@@ -14,6 +16,7 @@ from ductile.core.values.suggest import nearest
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.enqueue import enable_command
 from ductile.errors import Path, dotted
+from ductile.operations.config.fixes import open_in_editor
 from ductile.plugins.validate import find_similar_interpreter
 from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_interpreter
 from ductile.store.engines.api import Tx
@@ -39,6 +42,8 @@ def find_repair(
         if place is not None:
             path, value = quote(dotted(place)), quote(kind)
             return f"ductile config set {path} {value} && ductile system reload"
+    if job["status"] == "succeeded" and (found := _find_false_condition(tx, id, compiled)):
+        return open_in_editor(*found)
     if job["status"] == "succeeded" and plugin == SWITCH_PLUGIN and job.get("pipeline"):
         step = f"{job['pipeline']}/{job['step_path']}"
         return f"ductile pipeline dry-run {quote(step)} --job {id}"
@@ -77,6 +82,20 @@ def _find_trigger(compiled: CompiledConfig, plugin: str, kind: str) -> Path | No
     for index, route in enumerate(compiled.settings.routes):
         if (route.from_, route.event_type) == (plugin, kind):
             return ("routes", index, "event_type")
+    return None
+
+
+def _find_false_condition(
+    tx: Tx, job_id: str, compiled: CompiledConfig
+) -> tuple[str, int | None] | None:
+    """The place of the `if` for which an event of this job did not start a pipeline."""
+    for notice in tx.dicts("notices_of_job", id=job_id):
+        if notice["type"] == "event.unrouted":
+            name = orjson.loads(notice["payload"])["pipeline"]
+            pipeline = compiled.tx_config.router.pipelines.get(name)
+            if pipeline is not None and pipeline.condition is not None:
+                file, line, _ = compiled.loaded.locate((*pipeline.at, "if"))
+                return None if file is None else (file, line)
     return None
 
 

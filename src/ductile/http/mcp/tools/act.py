@@ -99,7 +99,8 @@ def _not_followed(started: Json, error: DuctileError) -> Json:
 
 async def _with_nearest(call: ToolCall, error: RouteError) -> RouteError:
     """Add the name that the caller probably means to the refusal of an unknown one."""
-    if error.http_status not in (400, 404) or error.details.get("nearest"):
+    known = error.details.keys() & {"nearest", "run"}
+    if error.http_status not in (400, 404) or known:
         return error
     names = {str(skill["name"]) for skill in (await call.read("/skills"))["skills"]}
     wanted = call.get("pipeline") or f"{call['plugin']}.{call.get('command', '')}"

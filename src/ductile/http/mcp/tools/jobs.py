@@ -105,6 +105,8 @@ async def job(call: ToolCall) -> Json:
             **mark({**pick(found, *JOB_ROW, *more), "result": found["result"]}),
             "done": found["status"] in ENDED,
             "untrusted_why": why["why"],
+            # It may quote the name of an event that the plugin has sent.
+            **({"untrusted_run": why["run"]} if why["run"] else {}),
             **mark({"log_tail": (last.get("stderr") or "")[-800:]}),
         }
     )

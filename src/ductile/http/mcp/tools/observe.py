@@ -45,7 +45,9 @@ async def _failures(call: ToolCall) -> list[Json]:
 
 async def _idle_schedules(call: ToolCall) -> list[Json]:
     rows = (await call.read("/scheduler/jobs"))["schedules"]
-    idle = [row for row in rows if row["reason"] or not row["next_run"]]
+    # One that waits for its window is active, and one that fires once has done its work.
+    idle = [row for row in rows if row["state"] not in ("active", "exhausted")]
+    idle += [row for row in rows if row["state"] == "active" and not row["next_run"]]
     return [pick(row, "plugin", "schedule", "state", "reason") for row in idle][:8]
 
 
