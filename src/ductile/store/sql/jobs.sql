@@ -192,22 +192,26 @@ WITH RECURSIVE kinds(seq, number) AS (
        AND plugin > last.plugin ORDER BY plugin, command, status LIMIT 1)), number + 1
   FROM kinds JOIN job_queue last ON last.seq = kinds.seq
   WHERE number < :kinds
-), groups AS (
-  SELECT
-    (SELECT count(*) FROM (
-       SELECT 1 FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
-         AND plugin = kind.plugin AND command = kind.command AND status = kind.status
-         AND created_at >= CASE kind.status WHEN 'failed' THEN :since ELSE '' END
-       LIMIT :most) AS counted) AS jobs,
-    (SELECT seq FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
-       AND plugin = kind.plugin AND command = kind.command AND status = kind.status
-     ORDER BY created_at DESC, seq DESC LIMIT 1) AS newest
+), newest AS (
+  SELECT (SELECT seq FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+            AND plugin = kind.plugin AND command = kind.command AND status = kind.status
+          ORDER BY created_at DESC, seq DESC LIMIT 1) AS seq
   FROM kinds JOIN job_queue kind ON kind.seq = kinds.seq
+), failing AS (
+  SELECT j.seq, j.status, j.plugin, j.command, j.id AS job_id, j.created_at, j.completed_at,
+         j.last_error, j.pipeline, j.step_path
+  FROM newest JOIN job_queue j ON j.seq = newest.seq
+  WHERE j.status = 'dead' OR (j.status = 'failed' AND j.created_at >= :since)
+  ORDER BY j.completed_at DESC, j.seq DESC LIMIT :limit
 )
-SELECT j.status, j.plugin, j.command, groups.jobs, j.id AS job_id, j.created_at, j.completed_at,
-       j.last_error, j.pipeline, j.step_path
-FROM groups JOIN job_queue j ON j.seq = groups.newest
-WHERE groups.jobs > 0 AND j.status IN ('failed', 'dead') ORDER BY j.completed_at DESC, j.seq DESC LIMIT :limit;
+SELECT failing.status, failing.plugin, failing.command,
+  (SELECT count(*) FROM (
+     SELECT 1 FROM job_queue @by_index@ job_queue_unresolved WHERE @unresolved@
+       AND plugin = failing.plugin AND command = failing.command AND status = failing.status
+       AND created_at >= CASE failing.status WHEN 'failed' THEN :since ELSE '' END
+     LIMIT :most) AS counted) AS jobs,
+  job_id, created_at, completed_at, last_error, pipeline, step_path
+FROM failing ORDER BY completed_at DESC, seq DESC;
 
 -- name: job_transitions
 -- The last thousand, each with the number of earlier ones.
