@@ -14,7 +14,7 @@ DRY_RUN: Json = {"type": "boolean"}
 EXPECTED: Json = {"type": "integer", "description": "the count of the dry run"}
 FILTER: Json = {
     "type": "object",
-    "description": "of many: plugin, command, status, before",
+    "description": "of many: plugin, command, status, before, acknowledged",
 }
 SHOWN_IDS = 20
 OUTCOME = (
