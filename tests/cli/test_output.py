@@ -279,7 +279,7 @@ def test_an_uptime_of_zero_is_less_than_a_second(
 ) -> None:
     page = {"workers": 2, "running_gateway": True, "version": "1", "plugins": []}
     page |= {"uptime_seconds": 0, "queue_depth": 0, "running": 0, "state_dir": "data"}
-    page |= {"approvals": 0, "paused": None, "alerts": [], "undelivered_alerts": []}
+    page |= {"approvals": 0, "paused": None, "alerts": [], "failures": [], "undelivered_alerts": []}
     page |= {"failing": []}
     gateway._show_status(page)
     assert "running for less than a second, 2 workers" in capsys.readouterr().out
