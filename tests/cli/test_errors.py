@@ -12,8 +12,9 @@ import pytest
 
 from ductile.cli import errors
 from ductile.cli.client import ApiError
+from ductile.cli.command import CommandContext
 from ductile.cli.errors import Terminated
-from ductile.errors import ConfigError, Locked, NotFound, Problem, UsageError
+from ductile.errors import ConfigError, Locked, NotFound, Problem, Refused, UsageError
 from tests.cli.runner import COMMAND
 
 Report = Callable[..., tuple[int, str, str]]
@@ -105,3 +106,25 @@ def test_a_missing_file_exits_1(tmp_path: Path, report: Report) -> None:
     with errors.report_errors(as_json=False) as status:
         (tmp_path / "nothing").read_text()
     assert status.code == 1
+
+
+def test_a_file_that_the_user_may_not_use_names_the_command_that_helps(
+    tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["ductile", "job", "list", "--plugin", "a b"])
+    owner = tmp_path.stat().st_uid
+    denied = PermissionError(13, "Permission denied", str(tmp_path / "secret" / "state.db"))
+    assert f"\n  run: chmod u+rwX {tmp_path}\n" in report(denied)[2]
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    assert f"\n  run: sudo -u '#{owner}' ductile job list --plugin 'a b'\n" in report(denied)[2]
+    assert "run:" not in report(FileNotFoundError(2, "No such file", str(tmp_path)))[2]
+
+
+def test_refusal_because_of_a_forbidden_file_names_the_command_that_helps(
+    tmp_path: Path, report: Report
+) -> None:
+    context = CommandContext(None, verbose=False, as_json=False, dry_run=False)
+    text = f"cannot write {tmp_path}/config.yaml: Permission denied"
+    for error in (Refused(text), ConfigError([Problem(text)])):
+        errors.add_repair(error, context)
+        assert report(error)[2] == f"error: {text}\n  run: chmod u+rwX {tmp_path}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,7 @@ ABOUT = {
 }
 """Of what a refusal is about, the command that shows its state and the cause."""
 _ABOUT = re.compile(rf"({'|'.join(ABOUT)}) (\S+) ")
+_DENIED = re.compile(r"cannot (?:read|write) (\S.*): Permission denied")
 _ABSENT = re.compile(rf"(?:there is no|unknown) ({'|'.join(LISTS)})\b(?! run| instance)")
 
 
@@ -151,7 +153,10 @@ def _describe(error: Exception) -> tuple[int, dict[str, Any]]:
         return error.exit_code, {"error": message[:1].lower() + message[1:], "code": "usage"}
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        return 1, {"error": f"{place}{error.strerror or error}", "code": "os_error"}
+        body = {"error": f"{place}{error.strerror or error}", "code": "os_error"}
+        if isinstance(error, PermissionError) and error.filename:
+            body["run"] = _grant_access(os.fsdecode(error.filename))
+        return 1, body
     return 1, {"error": f"internal error: {type(error).__name__}: {error}", "code": "internal"}
 
 
@@ -186,6 +191,8 @@ def _find_next(error: DuctileError, context: CommandContext) -> str | None:
         return context.repeat_options(f"ductile {ABOUT[about[1]].format(about[2].strip(chr(39)))}")
     if context.api_url is not None:
         return None
+    if (denied := _DENIED.search(error.message)) is not None:
+        return _grant_access(denied[1])
     if error.code == NotRunning.code:
         return context.repeat_options("ductile system start")
     if error.code == Locked.code:
@@ -194,9 +201,31 @@ def _find_next(error: DuctileError, context: CommandContext) -> str | None:
     return context.repeat_options("ductile system doctor") if is_broken else None
 
 
+def _grant_access(file: str) -> str:
+    """The command for a file that this user may not use: the same as its owner, or other rights."""
+    path = Path(file).absolute()
+    place = next(one for one in (path, *path.parents) if _is_visible(one))
+    owner = place.lstat().st_uid
+    if owner != os.geteuid():
+        return shlex.join(["sudo", "-u", f"#{owner}", "ductile", *sys.argv[1:]])
+    return f"chmod u+rwX {quote(str(place))}"
+
+
+def _is_visible(path: Path) -> bool:
+    try:
+        path.lstat()
+    except OSError:
+        return False
+    return True
+
+
 def _correct(error: DuctileError, context: CommandContext) -> str | None:
     from ductile.operations.config.fixes import correct_one
 
+    problems: Any = error.details.get("problems") or ()
+    for problem in problems:
+        if (denied := _DENIED.search(str(problem["message"]))) is not None:
+            return _grant_access(denied[1])
     return correct_one(error, partial(_repeat_for, context))
 
 
