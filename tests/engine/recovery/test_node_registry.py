@@ -103,7 +103,7 @@ def test_running_node_renews_its_row(node: Make, url: str) -> None:
 def test_name_of_a_running_node_is_refused(node: Make) -> None:
     with node("a").opened():
         second = node("a")
-        with pytest.raises(LedgerError, match=r"named a; set service\.node"), second.opened():
+        with pytest.raises(LedgerError, match="named a; give this one"), second.opened():
             pass
 
 
