@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +21,7 @@ from ductile.failpoint import failpoint
 from ductile.store.backup import copy
 from ductile.store.engines.api import Done, Effects, Listener, NewsReader, NodeNews, Tx, Work
 from ductile.store.engines.migrate import migrate
-from ductile.store.engines.sqlite_connection import ReaderPool, connect
+from ductile.store.engines.sqlite_connection import connect
 from ductile.store.engines.sqlite_errors import is_damage, translate_error, translating_errors
 from ductile.store.engines.sqlite_file import OpenFiles, check_access, refuse_lost_database
 from ductile.store.engines.sqlite_schema import SqliteSchema
@@ -37,6 +38,8 @@ from ductile.store.go_ledger import refuse_go_ledger
 
 T = TypeVar("T")
 LARGEST_BATCH = 256
+IDLE_READERS = 8
+"""Connections for reading that are kept. Each takes 0.3 MB for the schema and its pages."""
 VACUUM_PAGES = 200
 
 
@@ -52,7 +55,9 @@ class SqliteLedger:
         refuse_go_ledger(path)
         self.path = path
         self._read_only = read_only
-        self._readers = ReaderPool(path)
+        self._idle_readers: list[apsw.Connection] = []
+        self._idle_lock = threading.Lock()
+        self._open_readers: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
         self._listeners: list[Listener] = []
         self._broken: LedgerBroken | None = None
         self._batches = self._transactions = self._largest = self._busy = 0
@@ -114,7 +119,11 @@ class SqliteLedger:
             raise self._broken
 
     def read(self, work: Work[T]) -> T:
-        connection = self._readers.take()
+        try:
+            connection = self._idle_readers.pop()
+        except IndexError:
+            connection = connect(self.path, read_only=True)
+            self._open_readers.add(connection)
         try:
             with translating_errors():
                 connection.execute("BEGIN")
@@ -122,7 +131,12 @@ class SqliteLedger:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            self._readers.put_back(connection)
+            with self._idle_lock:
+                is_kept = len(self._idle_readers) < IDLE_READERS
+                if is_kept:
+                    self._idle_readers.append(connection)
+            if not is_kept:
+                connection.close()
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -202,7 +216,8 @@ class SqliteLedger:
             self._queue.close()
             self._writer.join()
             self._reject_queued()
-        self._readers.close()
+        for connection in list(self._open_readers):
+            connection.close()
         if not self._read_only:
             with self._commit_lock:
                 self._connection.close()

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import apsw
 import pytest
 
 from ductile.errors import LedgerError
-from ductile.store.engines import sqlite_connection
 from ductile.store.engines.open import open_ledger
-from ductile.store.engines.sqlite import SqliteLedger
-from ductile.store.engines.sqlite_connection import IDLE_READERS, IDLE_SECONDS
+from ductile.store.engines.sqlite import IDLE_READERS, SqliteLedger
 from tests.store.engines.sqlite.harness import exists, put
 from tests.waiting import WAIT_LIMIT
 
@@ -116,29 +113,8 @@ def read_by_threads(ledger: SqliteLedger, number: int) -> None:
     assert not barrier.broken
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The time by which readers become idle."""
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(sqlite_connection, "monotonic", lambda: clock.now)
-    return clock
-
-
-def test_readers_that_nobody_needs_are_closed(
-    ledger: SqliteLedger, connections: list[apsw.Connection], clock: SimpleNamespace
-) -> None:
-    before = len(connections)
-    read_by_threads(ledger, 3)
-    for _ in range(3):
-        clock.now += IDLE_SECONDS + 1
-        read_by_threads(ledger, 1)
-    readers = connections[before:]
-    assert len(readers) == 3
-    assert [is_closed(reader) for reader in readers].count(False) == 1
-
-
 def test_threads_share_readers_and_few_are_kept(
-    ledger: SqliteLedger, connections: list[apsw.Connection], clock: SimpleNamespace
+    ledger: SqliteLedger, connections: list[apsw.Connection]
 ) -> None:
     before = len(connections)
     for _ in range(3):
