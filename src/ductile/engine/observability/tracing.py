@@ -49,8 +49,11 @@ FLUSH_TIMEOUT = 2.0
 _INTERNAL, _CONSUMER = 1, 5
 _ERROR = 2
 _FAILED = frozenset({JobStatus.FAILED.value, JobStatus.DEAD.value, "failed", "timed_out", "lost"})
-_ENDED_JOB = frozenset(f"job.{status.value}" for status in ENDED)
-_ENDED_RUN = frozenset({"pipeline.ended", "pipeline.failed", "pipeline.skipped"})
+_IS_RUN = {
+    **{f"job.{status.value}": False for status in ENDED},
+    **dict.fromkeys(("pipeline.ended", "pipeline.failed", "pipeline.skipped"), True),
+}
+"""The notices of an end: whether it is that of a run."""
 _CLOSING = "]}]}]}"
 _LENGTH = 27
 """Of a time in the ledger's own format."""
@@ -86,8 +89,8 @@ class SpanExporter:
     def observe(self, notices: Iterable[StoredNotice]) -> None:
         """Queue the jobs and runs that these notices report as ended."""
         for notice in notices:
-            is_run = notice.type in _ENDED_RUN
-            if (is_run or notice.type in _ENDED_JOB) and notice.job_id is not None:
+            is_run = _IS_RUN.get(notice.type)
+            if is_run is not None and notice.job_id is not None:
                 if len(self._queue) >= MOST_QUEUED:
                     self.dropped += 1
                 else:
