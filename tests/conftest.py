@@ -30,6 +30,11 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     compile_tests(config.args)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of the dashboard: at the end, most workers would wait for the browser."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/web/"))
+
+
 def pytest_collection_finish() -> None:
     """Exempt the collected tests from garbage collection: they live as long as the process."""
     gc.collect()
