@@ -31,7 +31,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of the dashboard: at the end, most workers would wait for the browser."""
+    """Begin with the tests of the dashboard: most workers would wait for the browser at the end."""
     items.sort(key=lambda item: not item.nodeid.startswith("tests/web/"))
 
 
