@@ -37,7 +37,7 @@ await run(
     const code = await ask('code');
     await page.goto('about:blank');
     await page.goto(`${url}/ui/#code=${code}`);
-    await screens.waitFor();
+    await page.getByRole('heading', { name: 'Home', exact: true }).waitFor();
     assert.ok(!page.url().includes(code), 'the code stays in the address');
 
     await context.clearCookies();

@@ -24,6 +24,12 @@ describe('router', () => {
     expect(currentQuery.value.toString()).toBe('plugin=a+b');
   });
 
+  it('shows the home page for a fragment that is no path', () => {
+    history.replaceState(null, '', '#code=abc');
+    dispatchEvent(new PopStateEvent('popstate'));
+    expect(currentPath.value).toBe('/');
+  });
+
   it('matches paths with parameters', () => {
     expect(matchPath('/jobs/:id', '/jobs/a%2Fb')).toEqual({ id: 'a/b' });
     expect(matchPath('/jobs/:id', '/jobs')).toBeNull();

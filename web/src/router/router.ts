@@ -9,7 +9,9 @@ interface Place {
 }
 
 function readPlace(): Place {
-  const [path = '', query = ''] = location.hash.replace(/^#/, '').split(/\?(.*)/s);
+  // Another fragment, such as the code of a link from `ductile ui`, is no screen.
+  const fragment = location.hash.startsWith('#/') ? location.hash.slice(1) : '/';
+  const [path = '', query = ''] = fragment.split(/\?(.*)/s);
   return { path: path.replace(/\/+$/, '') || '/', query: new URLSearchParams(query) };
 }
 
