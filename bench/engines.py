@@ -160,8 +160,8 @@ def run(
         ended = backlog.until_done(ledger, warm + jobs)
         after, counted = seconds(gateways, server), server.statements() - statements
         if mode != END_TO_END:
-            measured = f"(SELECT started_at FROM job_queue ORDER BY seq OFFSET {warm}) AS measured"
-            started_at = ledger.rows(f"SELECT min(started_at) FROM {measured}")[0][0]
+            measured = f"SELECT started_at FROM job_queue ORDER BY seq LIMIT {jobs} OFFSET {warm}"
+            started_at = ledger.rows(f"SELECT min(started_at) FROM ({measured}) AS measured")[0][0]
             began = from_text(started_at).timestamp()
         commits = committed(ledger) - commits
         ledger.close()
