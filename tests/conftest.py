@@ -115,3 +115,9 @@ def postgres() -> Iterator[Server]:
     """One for all of a worker's tests: to set it up takes seconds, a database of it moments."""
     with a_server() as server:
         yield server
+
+
+@pytest.fixture
+def url(postgres: Server) -> str:
+    """A new database on PostgreSQL."""
+    return postgres.database()

@@ -121,7 +121,7 @@ def test_gaps_of_a_kernel_are_reported(abi, network, missing):
 
 def test_without_seccomp_sockets_and_processes_are_not_enforced():
     gaps = sandbox.find_gaps(Support(7, False), "none", 0)
-    assert gaps.keys() == {NETWORK, sandbox.SOCKETS, PROCESSES}
+    assert gaps.keys() == {NETWORK, sandbox.SOCKETS, PROCESSES, sandbox.SYSTEM_CALLS}
 
 
 def test_the_processes_of_root_are_not_limited():
@@ -185,16 +185,15 @@ def test_a_link_in_the_place_of_a_granted_path_grants_nothing(box, tmp_path):
 
 
 REFUSE_OPENAT2 = """
-import errno, os, struct, sys
+import errno, os, sys
 from ductile.runner.sandbox import landlock, seccomp
 from ductile.runner.sandbox.system_calls import PR_SET_NO_NEW_PRIVS, prctl
 from tests.runner.test_sandbox import make_policy
 from pathlib import Path
 
-program = seccomp.begin_filter(os.uname().machine)
-program += [*seccomp.when(437, [seccomp.fail(errno.ENOSYS)]), seccomp.ALLOWED]
+program = seccomp.assemble(os.uname().machine, {437: [seccomp.fail(errno.ENOSYS)]})
 prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-seccomp.apply_filter(b"".join(struct.pack("<HBBI", *one) for one in program))
+seccomp.apply_filter(program)
 folder = Path(sys.argv[1])
 (folder / "granted").mkdir()
 (folder / "granted" / "file").write_text("text")
@@ -214,6 +213,45 @@ def test_paths_are_granted_where_a_filter_refuses_openat2(tmp_path):
         cwd=Path(__file__).parents[2],
     )
     assert (done.returncode, done.stdout) == (0, "text\n"), done.stderr
+
+
+@needs_kernel
+def test_files_cannot_be_reached_by_detours(box, tmp_path):
+    for name in ("state", "readable", "one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    renameat2 = {"x86_64": 316, "aarch64": 276}[os.uname().machine]
+    text = (
+        f"here = {str(tmp_path)!r}\n"
+        "ledger, mine = here + '/state/file', here + '/one/file'\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "def exchange(one, other):\n"
+        f"    if libc.syscall({renameat2}, -100, one.encode(), -100, other.encode(), 2):\n"
+        "        raise OSError(ctypes.get_errno(), '')\n"
+        "attempt(lambda: open(f'/proc/self/fd/{os.open(ledger, os.O_PATH)}'))\n"
+        "attempt(open, '/proc/self/root' + ledger)\n"
+        "attempt(open, f'/proc/self/task/{os.getpid()}/root{ledger}')\n"
+        "os.chdir(here + '/state')\n"
+        "attempt(open, 'file')\n"
+        "attempt(open, '/proc/self/cwd/file')\n"
+        "attempt(lambda: (os.symlink(ledger, here + '/one/link'), open(here + '/one/link')))\n"
+        "attempt(exchange, mine, ledger)\n"
+        "attempt(os.rename, mine, ledger)\n"
+        "attempt(os.rename, here + '/one', here + '/two/one')\n"
+        # To a directory with more rights, also from one that may be read.
+        "attempt(os.link, ledger, here + '/one/ledger')\n"
+        "attempt(os.link, here + '/readable/file', here + '/one/read')\n"
+        "attempt(os.link, mine, here + '/two/link')\n"
+        "attempt(os.rename, mine, here + '/two/file')\n"
+    )
+    granted = {
+        "read": (*SYSTEM, *PYTHON_FILES, str(tmp_path / "own"), str(tmp_path / "readable")),
+        "write": (str(tmp_path / "one"), str(tmp_path / "two")),
+    }
+    found = box.python(text, **granted)
+    assert found == [*["EACCES"] * 9, "EXDEV", "EXDEV", "ok", "ok"]
+    assert (tmp_path / "state" / "file").read_text() == "state"
+    assert (tmp_path / "state" / "file").stat().st_nlink == 1
 
 
 @needs_kernel
@@ -301,6 +339,21 @@ def test_processes_outside_of_the_job_cannot_be_signalled(box):
         "attempt(os.kill, os.getpid(), 0)\n"
     )
     assert box.python(text) == ["EPERM"] * 7 + ["ok"] * 2
+
+
+@needs_kernel
+def test_owner_of_a_descriptor_gets_no_signal_of_the_job(box, other_plugin):
+    text = (
+        "import fcntl\n"
+        "one, other = socket.socketpair()\n"
+        f"fcntl.fcntl(one, fcntl.F_SETOWN, {other_plugin})\n"
+        "fcntl.fcntl(one, 10, signal.SIGKILL)\n"
+        "fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)\n"
+        "other.send(b'x')\n"
+        "print('sent')\n"
+    )
+    assert box.python(text) == ["sent"]
+    assert os.waitid(os.P_PID, other_plugin, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 @needs_kernel

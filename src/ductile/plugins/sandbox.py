@@ -124,6 +124,7 @@ def _plan(
     assert network is not None
     gaps = policies.find_gaps(support, network, spec.processes or 0)
     wanted = [policies.FILES, policies.SOCKETS, policies.PROCESSES, policies.SIGNALS]
+    wanted.append(policies.SYSTEM_CALLS)
     if network != WHOLE_NETWORK:
         wanted.insert(1, policies.NETWORK)
     policy = Policy(

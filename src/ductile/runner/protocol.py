@@ -36,7 +36,8 @@ _RECEIVE = 64 * 1024
 _RECEIVE_LARGE = 1024 * 1024
 
 TRACEPARENT = b"TRACEPARENT"
-"""The variable with the trace of a job: the only one that differs between jobs of a plugin."""
+"""The variable that passes a plugin its span, as programs with OpenTelemetry read it: the only one
+that differs between jobs of a plugin."""
 
 if sys.version_info >= (3, 10):  # noqa: UP036
     # Only annotations use it, and Python 3.9, which has no such unions, does not evaluate those.

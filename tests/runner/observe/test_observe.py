@@ -7,13 +7,15 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from ductile.model import Ending
 from ductile.runner.observe.observer_pool import observe
-from ductile.runner.observe.spawner import can_observe
+from ductile.runner.observe.record import Record, decode_record, write_record
+from tests.runner.observe.support import can_observe
 
 pytestmark = pytest.mark.skipif(not can_observe(), reason="needs seccomp notifications")
 
@@ -132,3 +134,111 @@ def test_a_static_program_is_observed_and_its_children_are_ended(tmp_path: Path,
 def test_a_program_that_cannot_be_started_is_an_outcome(plugins, tmp_path: Path) -> None:
     outcome, _ = observe(plugins.launch(plugins.script("#!/nonexistent\n")))
     assert outcome.ending is Ending.NOT_SPAWNED
+
+
+# Where a service or a container refuses it
+
+REFUSING = """
+import ctypes, errno, os, sys
+from pathlib import Path
+from ductile.runner.observe.observer_pool import CannotObserve, observe
+from ductile.runner.sandbox.seccomp import ALLOWED, ANY_BIT, LOAD, FilterProgram, apply_filter
+from ductile.runner.sandbox.seccomp import assemble, fail
+from ductile.runner.sandbox.system_calls import PR_SET_NO_NEW_PRIVS, libc, prctl
+from tests.runner.processes import Plugins
+
+SECCOMP, PREAD, GETFD = {"x86_64": (317, 17, 438), "aarch64": (277, 67, 438)}[os.uname().machine]
+KILL, NOTIFY = (0x06, 0, 0, 0x80000000), (0x06, 0, 0, 0x7FC00000)
+
+def when(argument, bits, body):
+    return [(LOAD, 0, 0, argument), (ANY_BIT, 0, 1, bits), body, ALLOWED]
+
+# The second argument of `seccomp` are its flags, of which 8 wants a listener. The upper half of the
+# fourth one of `pread` is set for addresses in the memory of a process, not for files.
+bodies = {
+    "nothing": {},
+    "listener": {SECCOMP: when(24, 8, fail(errno.EPERM))},
+    "killed": {SECCOMP: when(24, 8, KILL)},
+    "seccomp": {SECCOMP: [fail(errno.ENOSYS)]},
+    "memory": {PREAD: when(44, 0xFFFFFFFF, fail(errno.EPERM))},
+    "descriptors": {GETFD: [fail(errno.EPERM)]},
+    "observed": {GETFD: [NOTIFY]},
+}[sys.argv[1]]
+prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+program = assemble(os.uname().machine, bodies)
+if sys.argv[1] == "observed":
+    filter = FilterProgram(len(program) // 8, program)
+    words = map(ctypes.c_long, (SECCOMP, 1, 8))
+    assert libc().syscall(*words, ctypes.byref(filter)) >= 0
+else:
+    apply_filter(program)
+plugins = Plugins(Path(sys.argv[2]))
+try:
+    outcome, record = observe(plugins.launch(sys.argv[3]))
+except CannotObserve as error:
+    print(error)
+else:
+    print("done", outcome.exit_code, record.tcp, record.udp, record.missed)
+assert plugins.alive() == []
+"""
+TOUCHING_PORTS = f"""#!{sys.executable} -IS
+import socket, sys
+open(sys.argv[0] + ".started", "w").close()
+socket.socket().connect_ex(("127.0.0.1", 9))
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(("127.0.0.1", 10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        ("nothing", "done 0 {9} {10} 0"),
+        # As in containers: TCP and UDP can be distinguished without it.
+        ("descriptors", "done 0 {9} {10} 0"),
+        ("listener", "no seccomp notifications (Operation not permitted)"),
+        ("seccomp", "no seccomp notifications (Function not implemented)"),
+        ("killed", "its process ended early"),
+        ("observed", "another program"),
+        ("memory", "its memory cannot be read"),
+    ],
+)
+def test_what_cannot_be_observed_is_refused_before_the_plugin_runs(
+    tmp_path: Path, plugins, refused: str, reason: str
+) -> None:
+    script = plugins.script(TOUCHING_PORTS)
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSING, refused, str(tmp_path), script],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.returncode == 0, done.stderr
+    assert reason in done.stdout
+    assert Path(f"{script}.started").exists() == done.stdout.startswith("done")
+
+
+def test_processes_of_another_pid_namespace_cannot_be_observed(tmp_path: Path, plugins) -> None:
+    unshare = ["unshare", "--map-root-user", "--pid", "--fork"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("needs user namespaces")
+    script = plugins.script(TOUCHING_PORTS)
+    done = subprocess.run(
+        [*unshare, sys.executable, "-c", REFUSING, "nothing", str(tmp_path), script],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
+    )
+    assert "/proc belongs to another PID namespace" in done.stdout, done.stderr
+    assert not Path(f"{script}.started").exists()
+
+
+def test_record_of_a_repeated_start_replaces_the_first_one() -> None:
+    with tempfile.TemporaryFile() as report:
+        for problem in ("its process ended early", ""):
+            record = Record()
+            record.problem = problem
+            write_record(report.fileno(), record)
+        report.seek(0)
+        assert decode_record(report.read()).problem == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import struct
 from typing import NamedTuple
 
 from ductile.runner.sandbox import seccomp
@@ -50,7 +49,7 @@ _OLD_CALLS = {
     "link": PathCall("move", ((-1, 0), (-1, 1))),
     "symlink": PathCall("make", ((-1, 1),)),
 }
-_FORKS = ("clone", "clone3", "fork", "vfork")
+_FORKS = ("clone", "fork", "vfork")
 _NUMBERS = {
     "x86_64": {
         "open": 2,
@@ -83,7 +82,6 @@ _NUMBERS = {
         "clone": 56,
         "fork": 57,
         "vfork": 58,
-        "clone3": 435,
         "exit_group": 231,
         "mmap": 9,
         "brk": 12,
@@ -112,7 +110,6 @@ _NUMBERS = {
         "sendmsg": 211,
         "sendmmsg": 269,
         "clone": 220,
-        "clone3": 435,
         "exit_group": 94,
         "mmap": 222,
         "brk": 214,
@@ -122,6 +119,10 @@ _NUMBERS = {
         "seccomp": 277,
     },
 }
+
+
+def is_known(machine: str) -> bool:
+    return machine in _NUMBERS
 
 
 def call_numbers(machine: str) -> dict[str, int]:
@@ -143,21 +144,21 @@ def build_filter(machine: str, channel: int) -> bytes:
     """The program. Messages on the descriptor `channel` are not reported: the listener itself is
     sent there. What no sandbox permits fails as in a sandbox."""
     numbers = _NUMBERS[machine]
-    program = seccomp.begin_filter(machine)
     low, high = ((seccomp.LOAD, 0, 0, seccomp.AT_ARGUMENTS + 8 * 4 + half) for half in (0, 4))
-    for name, number in numbers.items():
-        body: list[Instruction] = [_NOTIFY]
-        if name == "sendto":
-            # Without an address, the socket was connected before.
-            body = [low, (0x15, 0, 2, 0), high, (0x15, 1, 0, 0), _NOTIFY, seccomp.ALLOWED]
-        elif name == "sendmsg":
-            own = (seccomp.LOAD, 0, 0, seccomp.AT_ARGUMENTS)
-            body = [own, (0x15, 1, 0, channel), _NOTIFY, seccomp.ALLOWED]
-        elif name == "seccomp":
-            # A second listener is impossible, and programs that want one do without.
-            flags = (seccomp.LOAD, 0, 0, seccomp.AT_ARGUMENTS + 8)
-            refused = seccomp.fail(errno.EBUSY)
-            body = [flags, (0x45, 0, 1, 1 << 3), refused, seccomp.ALLOWED]
-        program += seccomp.when(number, body)
-    program.append(seccomp.ALLOWED)
-    return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+    own = (seccomp.LOAD, 0, 0, seccomp.AT_ARGUMENTS)
+    flags = (seccomp.LOAD, 0, 0, seccomp.AT_ARGUMENTS + 8)
+    bodies: dict[str, seccomp.Body] = {name: [_NOTIFY] for name in numbers} | {
+        # Without an address, the socket was connected before.
+        "sendto": [low, (0x15, 0, 2, 0), high, (0x15, 1, 0, 0), _NOTIFY, seccomp.ALLOWED],
+        "sendmsg": [own, (0x15, 1, 0, channel), _NOTIFY, seccomp.ALLOWED],
+        # A second listener is impossible, and programs that want one do without.
+        "seccomp": [
+            flags,
+            (seccomp.ANY_BIT, 0, 1, 1 << 3),
+            seccomp.fail(errno.EBUSY),
+            seccomp.ALLOWED,
+        ],
+        "clone": seccomp.refuse_namespaces(otherwise=_NOTIFY),
+    }
+    observed = {numbers[name]: body for name, body in bodies.items()}
+    return seccomp.assemble(machine, seccomp.refused_calls(machine) | observed)

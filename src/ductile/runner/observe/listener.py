@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -34,6 +35,8 @@ _WRITABLE_AND_PRIVATE = 2
 _MAP_PRIVATE = 2
 _AF_UNIX, _AF_NETLINK = 1, 16
 _NEGATIVE = 1 << 31
+FAILURE_BYTES = 4
+"""Of an error's number, which is sent in place of the listener."""
 _TERMINAL = "/dev/tty"
 """A plugin has none: the call fails."""
 _CACHE = "__pycache__"
@@ -71,22 +74,19 @@ class CallObserver(threading.Thread):
     def run(self) -> None:
         self._channel.settimeout(_LISTENER_SECONDS)
         try:
-            _, fds, _, _ = socket.recv_fds(self._channel, 1, 1)
+            failure, fds, _, _ = socket.recv_fds(self._channel, FAILURE_BYTES, 1)
         except OSError as error:
-            self._record.problem = f"no listener: {error}"
-            # It may wait for us.
-            for pid in reaper.children(os.getpid()):
-                reaper.send_signal(pid, signal.SIGKILL)
+            self._give_up(f"no listener: {error}")
             return
         finally:
             self._channel.close()
         if not fds:
-            # The process has ended before it could install the filter.
+            self._record.problem = _explain(int.from_bytes(failure, "little"))
             return
         try:
             self._serve(fds[0])
         except OSError as error:
-            self._record.problem = f"the observation ended early: {error}"
+            self._give_up(f"the observation ended early: {error}")
         finally:
             # Calls that are reported from now on fail; none is left waiting.
             os.close(fds[0])
@@ -98,6 +98,12 @@ class CallObserver(threading.Thread):
         self.join(_END_SECONDS)
         if self.is_alive():
             self._record.problem = "the observation did not end with the plugin"
+
+    def _give_up(self, problem: str) -> None:
+        """End the processes, which may wait for an answer."""
+        self._record.problem = problem
+        for pid in reaper.children(os.getpid()):
+            reaper.send_signal(pid, signal.SIGKILL)
 
     def _serve(self, listener: int) -> None:
         poller = select.poll()
@@ -113,9 +119,13 @@ class CallObserver(threading.Thread):
                     # It was killed meanwhile.
                     continue
                 id, task, _, number, _, _, *arguments = _NOTICE.unpack(notice)
+                was_started = self._is_started
                 try:
                     self._note(task, number, arguments)
                 except Exception as error:  # noqa: BLE001 - the process waits for an answer
+                    if isinstance(error, OSError) and not was_started:
+                        # The program is not executed: all that follows could not be read either.
+                        raise OSError(f"its memory cannot be read ({error})") from None
                     self._record.note_missed(error)
                 try:
                     answer = bytearray(_ANSWER.pack(id, 0, 0, _CONTINUE))
@@ -254,6 +264,19 @@ class CallObserver(threading.Thread):
         elif family in (socket.AF_INET, socket.AF_INET6) and len(address) >= 4:
             port = int.from_bytes(address[2:4], "big")
             self._record.note_address(name, process.is_stream(fd), port)
+
+
+def _explain(code: int) -> str:
+    """Why a process could not be observed, by the error of its first system call."""
+    if code == errno.EBUSY:
+        return "another program, such as a container runtime, observes its system calls already"
+    if code:
+        reason = os.strerror(code)
+        return (
+            f"no seccomp notifications ({reason}): they need Linux 5.5, and a filter of the "
+            "service or the container may refuse them"
+        )
+    return "its process ended early: a filter of the service or the container may have killed it"
 
 
 def _last_part(path: str) -> str:

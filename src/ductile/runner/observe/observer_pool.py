@@ -8,8 +8,8 @@ import sys
 import tempfile
 
 from ductile.model import Launch, Outcome
+from ductile.runner.observe.calls import is_known
 from ductile.runner.observe.record import Record, decode_record
-from ductile.runner.observe.spawner import can_observe
 from ductile.runner.pool import RunnerPool
 
 _PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py")
@@ -39,8 +39,11 @@ class ObserverPool(RunnerPool):
 
 def observe(launch: Launch) -> tuple[Outcome, Record]:
     """Run a launch once, without a sandbox. Raises `CannotObserve`."""
-    if not can_observe():
-        raise CannotObserve("needs seccomp notifications (Linux 5.5 or later, x86-64 or ARM64)")
+    machine = os.uname().machine
+    if not is_known(machine):
+        raise CannotObserve(f"needs x86-64 or ARM64, and this is {machine}")
+    if not _owns_proc():
+        raise CannotObserve("/proc belongs to another PID namespace")
     with tempfile.TemporaryFile() as report:
         pool = ObserverPool(report.fileno())
         try:
@@ -56,3 +59,11 @@ def observe(launch: Launch) -> tuple[Outcome, Record]:
     if record.problem:
         raise CannotObserve(record.problem)
     return outcome, record
+
+
+def _owns_proc() -> bool:
+    """Whether the numbers of processes are the same here and in `/proc`."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False

@@ -95,7 +95,10 @@ def decode_record(encoded: bytes) -> Record:
 
 
 def write_record(fd: int, record: Record) -> None:
-    """Whole: the file is read when the run has been answered."""
+    """Whole: the file is read when the run has been answered. It replaces the record of an attempt
+    to start the plugin that is repeated."""
+    os.ftruncate(fd, 0)
+    os.lseek(fd, 0, os.SEEK_SET)
     rest = memoryview(record.encode())
     while rest:
         rest = rest[os.write(fd, rest) :]

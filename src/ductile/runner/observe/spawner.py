@@ -9,11 +9,11 @@ import socket
 
 from ductile.runner import isolation, protocol, supervisor
 from ductile.runner.observe import calls
-from ductile.runner.observe.listener import CallObserver
+from ductile.runner.observe.listener import FAILURE_BYTES, CallObserver
 from ductile.runner.observe.record import Record, write_record
 from ductile.runner.plugin_process import Spawner
 from ductile.runner.sandbox.seccomp import FilterProgram
-from ductile.runner.sandbox.system_calls import PR_SET_NO_NEW_PRIVS, libc, prctl, syscall
+from ductile.runner.sandbox.system_calls import PR_SET_NO_NEW_PRIVS, libc, prctl
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_FILTER, _NEW_LISTENER = 1, 1 << 3
@@ -92,8 +92,9 @@ class Observation:
         filter, message = ctypes.byref(self._filter), ctypes.byref(self._message)
         listener = call(number, ctypes.c_long(_SET_FILTER), ctypes.c_long(_NEW_LISTENER), filter)
         if listener < 0:
-            code = ctypes.get_errno()
-            raise OSError(code or errno.EINVAL, os.strerror(code))
+            code = ctypes.get_errno() or errno.EINVAL
+            os.write(channel, code.to_bytes(FAILURE_BYTES, "little"))
+            raise OSError(code, os.strerror(code))
         self._rights.fd = listener
         send(channel, message, 0)
 
@@ -131,16 +132,3 @@ def serve(control: int, started_log: int, lock: int, report: int) -> None:
     os.set_inheritable(report, False)
     connection = socket.socket(fileno=control)
     supervisor.serve(supervisor.Supervisor(connection), None, ObservingSpawner(report))
-
-
-def can_observe() -> bool:
-    """Whether the kernel and the processor have what is needed."""
-    if os.uname().machine not in _SECCOMP:
-        return False
-    try:
-        # SECCOMP_GET_ACTION_AVAIL of SECCOMP_RET_USER_NOTIF.
-        action = ctypes.c_uint32(0x7FC00000)
-        syscall(_SECCOMP[os.uname().machine], 2, 0, ctypes.byref(action))
-    except OSError:
-        return False
-    return True

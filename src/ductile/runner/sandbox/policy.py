@@ -9,7 +9,9 @@ NETWORK_NONE, NETWORK_PORTS, NETWORK_ALL = "none", "ports", "all"
 
 FILES, NETWORK, SOCKETS, PROCESSES, SIGNALS = "files", "network", "sockets", "processes", "signals"
 """What can be held: access to files; to the network; to Unix sockets; to the memory of other
-processes and to io_uring; signals to other processes."""
+processes; signals to other processes."""
+SYSTEM_CALLS = "system calls"
+"""System calls that plugins do not need: user namespaces, io_uring, System V IPC, keyrings, bpf."""
 PROCESS_LIMIT = "limit of processes"
 
 
@@ -92,7 +94,7 @@ def find_gaps(support: Support, network: str, processes: int) -> dict[str, str]:
         gaps[SIGNALS] = f"needs Landlock ABI 6, {landlock}"
     if not support.seccomp:
         reason = "needs seccomp filters, which this kernel or processor does not have"
-        gaps |= {SOCKETS: reason, PROCESSES: reason}
+        gaps |= {SOCKETS: reason, PROCESSES: reason, SYSTEM_CALLS: reason}
         if network != NETWORK_ALL:
             gaps[NETWORK] = reason
     if processes and support.is_root:
