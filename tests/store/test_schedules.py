@@ -16,9 +16,7 @@ from ductile.clock import to_text
 from ductile.core.jobs.judge import Rules, judge
 from ductile.core.schedules.breaker import BreakerPolicy
 from ductile.core.schedules.decide import (
-    CATCH_UP_MOST,
     LOOKED_BACK,
-    After,
     At,
     CatchUp,
     Cron,
@@ -493,13 +491,6 @@ def test_cron_occurrence_outside_the_window_has_reason_window(t: Timer) -> None:
     assert t.reasons(schedule) == ["window"]
 
 
-def test_cron_occurrence_on_an_excluded_day_has_reason_weekday(t: Timer) -> None:
-    window = Window.parse(None, UTC_ZONE, [t.clock.now().isoweekday()])
-    schedule = t.begin(replace(MINUTELY, rule=Cron("0 * * * *"), window=window))
-    t.after(3600, schedule)
-    assert t.reasons(schedule) == ["weekday"]
-
-
 def test_paused_entry_fires_nothing_and_records_it(t: Timer) -> None:
     t.begin()
     assert t.ledger.write(lambda tx: schedules.set_paused(tx, "echo", "default", paused=True))
@@ -610,13 +601,6 @@ def test_run_all_catches_up_every_occurrence(t: Timer) -> None:
     assert t.reasons(schedule) == [None] * 10
 
 
-def test_run_all_catches_up_at_most_100_occurrences(t: Timer) -> None:
-    schedule = t.begin(replace(MINUTELY, catch_up=CatchUp.RUN_ALL))
-    assert len(t.restart_after(10 * 365 * 86_400 + 1, schedule).job_ids) == CATCH_UP_MOST
-    assert t.count() == CATCH_UP_MOST
-    assert t.fire(schedule).job_ids == ()
-
-
 @pytest.mark.parametrize("rule", [Every(60.0), Cron("* * * * *")], ids=str)
 def test_ten_years_of_missed_occurrences_are_recorded_for_a_day(t: Timer, rule: Rule) -> None:
     schedule = t.begin(replace(MINUTELY, rule=rule))
@@ -634,11 +618,6 @@ def test_run_once_of_cron_catches_up_despite_outstanding_jobs(t: Timer) -> None:
     assert t.after(3600, nightly).job_ids == ()
 
 
-def test_cron_catches_up_nothing(t: Timer) -> None:
-    schedule = t.begin(replace(MINUTELY, rule=Cron("* * * * *"), catch_up=CatchUp.RUN_ALL))
-    assert len(t.after(600, schedule).job_ids) == 1
-
-
 # One-shots
 
 
@@ -648,21 +627,6 @@ def test_at_fires_once_across_restarts(t: Timer) -> None:
     t.finish()
     t.begin(once)
     assert t.after(86_400, once).job_ids == ()
-
-
-def test_missed_at_fires_late(t: Timer) -> None:
-    once = replace(MINUTELY, rule=At(t.clock.now() - timedelta(days=3)))
-    t.begin(once)
-    assert len(t.fire(once).job_ids) == 1
-
-
-def test_after_fires_once_per_start(t: Timer) -> None:
-    soon = t.begin(replace(MINUTELY, rule=After(30.0)))
-    assert len(t.after(30, soon).job_ids) == 1
-    t.finish()
-    assert t.after(600, soon).job_ids == ()
-    t.begin(soon)
-    assert len(t.after(30, soon).job_ids) == 1
 
 
 # The history of an entry
@@ -692,15 +656,6 @@ def test_failure_does_not_move_the_next_run(t: Timer) -> None:
     t.clock.advance(40)
     t.end(claimed, BAD)
     assert len(t.after(20).job_ids) == 1
-
-
-def test_entry_fires_after_the_clock_is_set_back_ten_years(t: Timer) -> None:
-    t.begin()
-    t.after(60)
-    t.finish()
-    t.clock.moment -= timedelta(days=3650)
-    assert t.fire().job_ids == ()
-    assert len(t.after(60).job_ids) == 1
 
 
 def test_jobs_of_a_schedule_with_a_priority_start_before_recent_ones(t: Timer) -> None:

@@ -217,7 +217,7 @@ class AcknowledgedJob:
 
 
 class JobAcknowledgement:
-    """The transaction that records that a failed or dead job needs nobody.
+    """The transaction that records that a failed or dead job needs no operator.
 
     A second one changes nothing; a retry ends it.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from ductile.clock import to_text
 from ductile.core.pipelines.graph import WAIT_PLUGIN
-from ductile.model import Job, JobStatus, Notice
+from ductile.model import Job, JobStatus
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs.read import JobFilter, list_jobs
@@ -56,12 +56,5 @@ def acknowledge_job(tx: Tx, job: Job, actor: str, now: datetime) -> bool:
     """Record that a failure no longer needs an operator; False if it did not."""
     if tx.run("acknowledge_job", id=job.id, actor=actor, now=to_text(now)) != 1:
         return False
-    fields = {
-        "job_id": job.id,
-        "plugin": job.plugin,
-        "command": job.command,
-        "status": job.status.value,
-    }
-    notice = Notice("jobs", "job.acknowledged", fields)
-    notices.post(tx, notice, now, job_id=job.id, plugin=job.plugin)
+    notices.post_job(tx, job, "job.acknowledged", now, status=job.status.value)
     return True

@@ -9,7 +9,7 @@ import orjson
 
 from ductile.clock import moment_of, to_text
 from ductile.core.jobs.limits import fitting
-from ductile.model import Notice
+from ductile.model import Job, Json, Notice
 from ductile.store.engines.api import BEGINNING, Position, StoredNotice, Tx
 
 TOPICS = (
@@ -42,6 +42,12 @@ def post(
 ) -> None:
     """Store a notice, to be announced when this transaction is durable."""
     tx.post(_without_id(notice, now, job_id), plugin)
+
+
+def post_job(tx: Tx, job: Job, type: str, now: datetime, **fields: Json) -> None:
+    """As `post`, a notice about a job, which it names before these fields."""
+    named = {"job_id": job.id, "plugin": job.plugin, "command": job.command, **fields}
+    post(tx, Notice("jobs", type, named), now, job_id=job.id, plugin=job.plugin)
 
 
 def post_with_id(tx: Tx, notice: Notice, now: datetime) -> int:

@@ -20,7 +20,6 @@ from ductile.store.engines import postgres
 from ductile.store.engines.api import Effects, Tx
 from ductile.store.engines.postgres import PostgresLedger
 from tests.conftest import FakeClock
-from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT, until
 
 NAME = ".s.PGSQL.5432"
@@ -98,11 +97,6 @@ def _close(*ends: socket.socket) -> None:
     for end in ends:
         with contextlib.suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
-
-
-@pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.database()
 
 
 @pytest.fixture

@@ -78,11 +78,6 @@ class TestSeveralAtOnce:
         capped = ClaimPolicy(owner="boot-1", caps={"echo": 2})
         assert q.take_all(4, policy=capped) == [ids[0], ids[1], ids[3]]
 
-    def test_job_that_waits_for_its_retry_is_not_claimed(self, q: JobQueue) -> None:
-        ids = [q.put().job_id for _ in range(3)]
-        q.end(q.must_take(), BAD)
-        assert q.take_all(3) == ids[1:]
-
     @pytest.mark.parametrize("key", [None, "k"])
     def test_older_job_that_waits_for_its_retry_is_passed(
         self, q: JobQueue, key: str | None

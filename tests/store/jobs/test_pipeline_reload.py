@@ -191,19 +191,6 @@ def test_scope_without_join_columns_uses_the_current_join(
         assert reason_of(harness, instance) == "step fan no longer exists in pipeline p"
 
 
-def test_queued_job_does_not_run_as_a_changed_step(make: Make) -> None:
-    harness = make({"uses": "a"}, {"uses": "b"})
-    instance = harness.start("p", {})
-    harness.end(taken(harness, 1)[0])
-    harness.reload([pipeline({"uses": "a"}, {"uses": "c"}, {"uses": "b"})])
-    harness.run()
-    why = "step step_2 of pipeline p is now c.handle, not b.handle"
-    assert steps_of(harness, instance) == [
-        ("step_1", "succeeded", None),
-        ("step_2", "failed", why),
-    ]
-
-
 def test_step_added_at_the_end_runs_in_open_instances(make: Make) -> None:
     harness = make({"uses": "a"}, {"uses": "b"})
     instance = harness.start("p", {})

@@ -32,15 +32,6 @@ def q(ledger: Ledger, clock: FakeClock, entropy: CountingEntropy) -> JobQueue:
     return JobQueue(ledger, clock, entropy)
 
 
-def test_jobs_are_claimed_in_insertion_order(q: JobQueue) -> None:
-    first = q.put()
-    q.clock.advance(-3600)
-    second = q.put("other")
-    assert q.must_take().job.id == first.job_id
-    assert q.must_take().job.id == second.job_id
-    assert q.take() is None
-
-
 def test_claimed_job_has_its_plugins_state(q: JobQueue) -> None:
     q.put()
     updates = b'{"status": "ok", "result": "", "state_updates": {"cursor": 7}}'

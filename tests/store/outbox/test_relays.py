@@ -168,6 +168,39 @@ class TestClaims:
         claim(ledger, now=later(3))
         assert due() == {"lab": later(5), "attic": later(9)}
 
+    @pytest.mark.parametrize("status", ["pending", "failed"])
+    def test_time_in_another_format_is_not_due_before_it_is_normalized(
+        self, ledger: Ledger, status: str
+    ) -> None:
+        enqueue(ledger, "odd")
+        execute(
+            ledger,
+            f"UPDATE relay_deliveries SET status = '{status}',"
+            " next_retry_at = '2026-02-08 10:00:30'",
+        )
+        enqueue(ledger, "ours", now=later(3))
+        due = ledger.read(lambda tx: relays.next_due_by_instance(tx, ["lab"]))
+        assert due == {"lab": later(3)}
+        assert [found.id for found in claim(ledger, now=later(29))] == ["ours"]
+
+    def test_only_times_of_outstanding_relays_of_the_instances_are_normalized(
+        self, ledger: Ledger
+    ) -> None:
+        for id in ("odd", "done", "dead"):
+            enqueue(ledger, id)
+        enqueue(ledger, "ours")
+        execute(ledger, "UPDATE relay_deliveries SET next_retry_at = 'soon' WHERE id <> 'ours'")
+        execute(ledger, "UPDATE relay_deliveries SET status = 'delivered' WHERE id = 'done'")
+        execute(ledger, "UPDATE relay_deliveries SET status = 'dead' WHERE id = 'dead'")
+
+        def foreign(*instances: str) -> list[str]:
+            return ledger.read(lambda tx: relays.list_foreign_times(tx, instances))
+
+        assert foreign("attic") == []
+        assert foreign("attic", "lab") == ["odd"]
+        execute(ledger, "UPDATE relay_deliveries SET status = 'delivered' WHERE id = 'odd'")
+        assert ledger.write(lambda tx: relays.normalize_due_times(tx, ["odd"], NOW)) == {}
+
 
 class TestOwners:
     def test_only_the_claiming_boot_settles(

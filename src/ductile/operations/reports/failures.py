@@ -1,4 +1,4 @@
-"""Which commands have failed and dead jobs that nobody has retried, acknowledged or ended.
+"""Which commands have failed and dead jobs that no operator has retried, acknowledged or ended.
 
 The dashboard, `status`, `doctor` and the overview of agents answer with the same rows.
 """

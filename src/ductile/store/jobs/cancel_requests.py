@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ductile.clock import to_text
-from ductile.model import Cancellation, Job, Notice
+from ductile.model import Cancellation, Job
 from ductile.store import nodes, notices
 from ductile.store.engines.api import Tx
 from ductile.store.nodes import NodeRequest, RequestKind
@@ -16,15 +16,9 @@ REQUESTED = "job.cancel_requested"
 
 def request_cancel(tx: Tx, job: Job, why: Cancellation, now: datetime) -> None:
     """Ask the node that runs `job` to end it."""
-    fields = {
-        "job_id": job.id,
-        "plugin": job.plugin,
-        "command": job.command,
-        "attempt": job.attempt,
-        "owner": job.owner,
-        "reason": why.value,
-    }
-    notices.post(tx, Notice("jobs", REQUESTED, fields), now, job_id=job.id, plugin=job.plugin)
+    notices.post_job(
+        tx, job, REQUESTED, now, attempt=job.attempt, owner=job.owner, reason=why.value
+    )
     if job.owner is not None:
         id = f"{job.id} {job.attempt} {job.owner}"
         request = NodeRequest(id, job.owner, RequestKind.CANCEL, job.id, why.value)

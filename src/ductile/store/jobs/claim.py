@@ -16,13 +16,14 @@ from ductile.core.flow.limits import NO_LIMITS, OnFull
 from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.trace import TraceContext, context_of
-from ductile.model import Job, Notice
+from ductile.model import Job, JobStatus
 from ductile.store import nodes, notices
 from ductile.store.engines.api import Row, Tx
 from ductile.store.flow.gate import Gate, count_start, list_closed_plugins
 from ductile.store.flow.limit_keys import find_startable
 from ductile.store.flow.pauses import load_pauses, set_held_aside
 from ductile.store.jobs import read
+from ductile.store.jobs.job_log import log_transition
 from ductile.store.tx_config import TxConfig
 
 MAX_SEQ = 2**63 - 1
@@ -330,23 +331,8 @@ def _count_room(tx: Tx, plugin: str, running: int, cap: int, own: int, now: date
 def _record_claim(tx: Tx, policy: ClaimPolicy, row: Row, now: datetime) -> ClaimedJob:
     *columns, state, context, trace = row
     job = read.parse_job(columns)
-    tx.append(
-        "insert_transition",
-        job_id=job.id,
-        from_status="queued",
-        to_status="running",
-        attempt=job.attempt,
-        reason=None,
-        now=to_text(now),
-    )
-    fields = {
-        "job_id": job.id,
-        "plugin": job.plugin,
-        "command": job.command,
-        "attempt": job.attempt,
-        "status": "running",
-    }
-    notices.post(tx, Notice("jobs", "job.started", fields), now, job_id=job.id, plugin=job.plugin)
+    log_transition(tx, job, JobStatus.QUEUED, JobStatus.RUNNING, None, to_text(now))
+    notices.post_job(tx, job, "job.started", now, attempt=job.attempt, status="running")
     if not policy.tx_config.traced:
         return ClaimedJob(job, state or "{}", context or "{}")
     event_id = None if job.parent_job_id else job.source_event_id

@@ -10,10 +10,11 @@ import orjson
 
 from ductile.clock import to_text
 from ductile.core.jobs.state_machine import ENDED_BADLY, edges
-from ductile.model import Job, JobStatus, Notice
+from ductile.model import Job, JobStatus
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read, scopes
+from ductile.store.jobs.job_log import log_transition
 
 UNSTARTED = "claimed, but never started"
 
@@ -67,21 +68,12 @@ def skip_backoff(tx: Tx, job: Job, now: datetime) -> bool:
 
 
 def _announce(tx: Tx, job: Job, now: datetime) -> None:
-    fields = {"job_id": job.id, "plugin": job.plugin, "command": job.command, "status": "queued"}
-    notices.post(tx, Notice("jobs", "job.queued", fields), now, job_id=job.id, plugin=job.plugin)
+    notices.post_job(tx, job, "job.queued", now, status="queued")
 
 
 def _record_requeue(tx: Tx, job: Job, start: JobStatus, reason: str, now: datetime) -> None:
     edges(start, (JobStatus.QUEUED,))
-    tx.append(
-        "insert_transition",
-        job_id=job.id,
-        from_status=start.value,
-        to_status=JobStatus.QUEUED.value,
-        attempt=job.attempt,
-        reason=reason,
-        now=to_text(now),
-    )
+    log_transition(tx, job, start, JobStatus.QUEUED, reason, to_text(now))
     tx.effects.ready += 1
 
 

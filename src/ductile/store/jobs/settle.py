@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from ductile.clock import Ids, to_text
 from ductile.core.jobs.state_machine import ENDED, edges
-from ductile.model import JobStatus, Notice, Settlement
+from ductile.model import JobStatus, Settlement
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.flow.gate import close_key
 from ductile.store.jobs import close, plugin_state, spawn
 from ductile.store.jobs.closing.work import JobEnd
+from ductile.store.jobs.job_log import log_attempt, log_transition
 from ductile.store.jobs.spawn import SpawnPoint
 from ductile.store.tx_config import TxConfig
 from ductile.store.waits import parked_jobs
@@ -80,15 +81,7 @@ def _write_settled(
     job, now = settlement.job, to_text(settlement.at)
     _note_effects(tx, settlement)
     for start, end in edges(JobStatus.RUNNING, settlement.path):
-        tx.append(
-            "insert_transition",
-            job_id=job.id,
-            from_status=start.value,
-            to_status=end.value,
-            attempt=job.attempt,
-            reason=settlement.error,
-            now=now,
-        )
+        log_transition(tx, job, start, end, settlement.error, now)
     _post_notice(tx, settlement)
     _log_attempt(tx, settlement, now)
     if new_state is not None:
@@ -170,41 +163,33 @@ def _note_effects(tx: Tx, settlement: Settlement) -> None:
 
 def _log_attempt(tx: Tx, settlement: Settlement, now: str) -> None:
     job = settlement.job
-    tx.append(
-        "insert_log",
-        id=f"{job.id}-{job.attempt}",
-        job_id=job.id,
-        plugin=job.plugin,
-        command=job.command,
-        status=attempt_status(settlement).value,
-        result=settlement.result,
-        attempt=job.attempt,
-        submitted_by=job.submitted_by,
-        created_at=to_text(job.created_at),
-        started_at=None if job.started_at is None else to_text(job.started_at),
-        now=now,
-        duration_ms=round(settlement.duration * 1000, 3),
+    log_attempt(
+        tx,
+        job,
+        job.attempt,
+        attempt_status(settlement),
+        now,
         error=settlement.error,
+        started_at=None if job.started_at is None else to_text(job.started_at),
+        duration=settlement.duration,
+        result=settlement.result,
         stdout=settlement.stdout,
         stderr=settlement.stderr,
         logs=settlement.logs,
-        parent_job_id=job.parent_job_id,
-        source_event_id=job.source_event_id,
         boot=job.owner,
     )
 
 
 def _post_notice(tx: Tx, settlement: Settlement) -> None:
     job, status = settlement.job, settlement.status
-    fields = {
-        "job_id": job.id,
-        "plugin": job.plugin,
-        "command": job.command,
-        "attempt": job.attempt,
-        "status": status.value,
-        "error": settlement.error,
-        "duration_ms": round(settlement.duration * 1000, 3),
-        "next_retry_at": None if settlement.retry_at is None else to_text(settlement.retry_at),
-    }
-    kind = "job.retrying" if status is JobStatus.QUEUED else f"job.{status}"
-    notices.post(tx, Notice("jobs", kind, fields), settlement.at, job_id=job.id, plugin=job.plugin)
+    notices.post_job(
+        tx,
+        job,
+        "job.retrying" if status is JobStatus.QUEUED else f"job.{status}",
+        settlement.at,
+        attempt=job.attempt,
+        status=status.value,
+        error=settlement.error,
+        duration_ms=round(settlement.duration * 1000, 3),
+        next_retry_at=None if settlement.retry_at is None else to_text(settlement.retry_at),
+    )

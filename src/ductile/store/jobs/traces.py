@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import orjson
 
@@ -11,12 +11,6 @@ from ductile.store.engines.api import Row, Tx
 
 MOST_ATTEMPTS = 20
 """How many attempts of a job have spans."""
-
-
-def set_trace(tx: Tx, job_ids: Iterable[str], context: TraceContext) -> None:
-    """Have the jobs of a request belong to its trace."""
-    for job_id in job_ids:
-        tx.run("set_trace", id=job_id, trace=context.to_column())
 
 
 def set_run_trace(tx: Tx, scope_id: str, context: TraceContext) -> None:

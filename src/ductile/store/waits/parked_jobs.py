@@ -21,6 +21,7 @@ from ductile.core.waits.parse import WaitKind
 from ductile.model import Job, JobStatus, Notice, Settlement
 from ductile.store import nodes, notices
 from ductile.store.engines.api import Tx
+from ductile.store.jobs.job_log import log_attempt, log_transition
 from ductile.store.nodes import NodeRequest, RequestKind
 from ductile.store.waits.awaited_events import event_fields, parse_event
 from ductile.store.waits.wait_rows import WaitRow
@@ -33,7 +34,7 @@ def park_job(tx: Tx, settlement: Settlement) -> bool:
     if tx.run("park_job", id=job.id, attempt=job.attempt, owner=job.owner) != 1:
         return False
     for start, end in edges(JobStatus.RUNNING, (JobStatus.QUEUED,)):
-        _insert_transition(tx, job, start, end, str(wait), now)
+        log_transition(tx, job, start, end, str(wait), now)
     tx.run(
         "insert_wait",
         id=wait.id,
@@ -90,25 +91,24 @@ def end_job(tx: Tx, row: WaitRow, settlement: Settlement, end: WaitEnd) -> bool:
     if changed != 1:
         return False
     for start, status in edges(JobStatus.QUEUED, settlement.path):
-        _insert_transition(tx, job, start, status, settlement.error or end.status.value, at)
+        log_transition(tx, job, start, status, settlement.error or end.status.value, at)
     record_end(tx, row.job_id, row.attempt, end)
     _log_wait(tx, row, settlement, at)
     if row.kind == WaitKind.APPROVAL:
         fields = describe_end(job, row.open_wait, end)
         notice = Notice("approvals", f"approval.{end.status}", fields)
         notices.post(tx, notice, settlement.at, job_id=job.id, plugin=job.plugin)
-    fields = {
-        "job_id": job.id,
-        "plugin": job.plugin,
-        "command": job.command,
-        "attempt": row.attempt,
-        "status": settlement.status.value,
-        "error": settlement.error,
-        "duration_ms": round(settlement.duration * 1000, 3),
-        "next_retry_at": None,
-    }
-    notice = Notice("jobs", f"job.{settlement.status}", fields)
-    notices.post(tx, notice, settlement.at, job_id=job.id, plugin=job.plugin)
+    notices.post_job(
+        tx,
+        job,
+        f"job.{settlement.status}",
+        settlement.at,
+        attempt=row.attempt,
+        status=settlement.status.value,
+        error=settlement.error,
+        duration_ms=round(settlement.duration * 1000, 3),
+        next_retry_at=None,
+    )
     return True
 
 
@@ -161,42 +161,16 @@ def close_stray(tx: Tx, row: WaitRow, now: datetime) -> bool:
     return tx.run("close_stray_wait", id=row.id, now=to_text(now)) == 1
 
 
-def _insert_transition(
-    tx: Tx, job: Job, start: JobStatus, end: JobStatus, reason: str, now: str
-) -> None:
-    tx.run(
-        "insert_transition",
-        job_id=job.id,
-        from_status=start.value,
-        to_status=end.value,
-        attempt=job.attempt,
-        reason=reason,
-        now=now,
-    )
-
-
 def _log_wait(tx: Tx, row: WaitRow, settlement: Settlement, at: str) -> None:
     """The wait is an attempt in the job log, as long as it has lasted."""
-    job = settlement.job
-    tx.run(
-        "insert_log",
-        id=f"{job.id}-{row.attempt}",
-        job_id=job.id,
-        plugin=job.plugin,
-        command=job.command,
-        status=settlement.status.value,
-        result=settlement.result,
-        attempt=row.attempt,
-        submitted_by=job.submitted_by,
-        created_at=to_text(job.created_at),
-        started_at=row.created_at,
-        now=at,
-        duration_ms=round(settlement.duration * 1000, 3),
+    log_attempt(
+        tx,
+        settlement.job,
+        row.attempt,
+        settlement.status,
+        at,
         error=settlement.error,
-        stdout=None,
-        stderr=None,
-        logs=None,
-        parent_job_id=job.parent_job_id,
-        source_event_id=job.source_event_id,
-        boot=None,
+        started_at=row.created_at,
+        duration=settlement.duration,
+        result=settlement.result,
     )

@@ -8,11 +8,12 @@ from ductile.clock import to_text
 from ductile.core.jobs.state_machine import edges
 from ductile.core.pipelines.graph import WAIT_PLUGIN
 from ductile.core.waits.decision import WaitEnd, WaitStatus
-from ductile.model import Job, JobStatus, Notice
+from ductile.model import Job, JobStatus
 from ductile.store import notices
 from ductile.store.engines.api import Tx
 from ductile.store.jobs import read
 from ductile.store.jobs.closing.work import Closing, JobEnd, Work
+from ductile.store.jobs.job_log import log_attempt, log_transition
 from ductile.store.waits import parked_jobs
 
 
@@ -27,28 +28,14 @@ def end_queued_row(
     if changed != 1:
         return None
     edges(JobStatus.QUEUED, (status,))
-    tx.append(
-        "insert_transition",
-        job_id=job.id,
-        from_status=JobStatus.QUEUED.value,
-        to_status=status.value,
-        attempt=job.attempt,
-        reason=reason,
-        now=at,
-    )
+    log_transition(tx, job, JobStatus.QUEUED, status, reason, at)
     if job.plugin == WAIT_PLUGIN:
         end = WaitEnd(WaitStatus.CANCELLED, now, comment=reason)
         parked_jobs.record_end(tx, job.id, job.attempt, end)
     _log_end(tx, job, status, reason, at)
-    fields = {
-        "job_id": job.id,
-        "plugin": job.plugin,
-        "command": job.command,
-        "attempt": job.attempt,
-        "status": status.value,
-        "error": reason,
-    }
-    notices.post(tx, Notice("jobs", f"job.{status}", fields), now, job_id=job.id, plugin=job.plugin)
+    notices.post_job(
+        tx, job, f"job.{status}", now, attempt=job.attempt, status=status.value, error=reason
+    )
     last = {"id": job.id, "attempt": job.attempt - 1}
     timed_out = job.attempt > 1 and tx.one("attempt_timed_out", **last) is not None
     return JobEnd(job, status, error=reason, cancelled=True, timed_out=timed_out)
@@ -62,28 +49,7 @@ def _log_end(tx: Tx, job: Job, status: JobStatus, reason: str, at: str) -> None:
         row = f"{job.id}-{attempt}"
         if tx.run("end_last_attempt", id=row, status=status.value, error=reason):
             return
-    tx.append(
-        "insert_log",
-        id=f"{job.id}-0",
-        job_id=job.id,
-        plugin=job.plugin,
-        command=job.command,
-        status=status.value,
-        result=None,
-        attempt=0,
-        submitted_by=job.submitted_by,
-        created_at=to_text(job.created_at),
-        started_at=None,
-        now=at,
-        duration_ms=0.0,
-        error=reason,
-        stdout=None,
-        stderr=None,
-        logs=None,
-        parent_job_id=job.parent_job_id,
-        source_event_id=job.source_event_id,
-        boot=None,
-    )
+    log_attempt(tx, job, 0, status, at, error=reason)
 
 
 def end_over_limit(closing: Closing, job_id: str, reason: str) -> list[Work]:
