@@ -12,7 +12,8 @@ from ductile.clock import to_text
 from ductile.core.alerts.outage import Outage
 from ductile.engine.alerts import alert_loop
 from ductile.engine.alerts.dead_man import DeadManPinger
-from ductile.engine.observability.parts import UNDELIVERED
+from ductile.engine.observability.health import HealthMonitor
+from ductile.engine.observability.parts import DEAD_MAN, UNDELIVERED
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Running, Site
@@ -152,6 +153,30 @@ def test_dead_man_pings_at_its_interval_and_counts_failures(site: Site, clock: F
     assert [(one.url, one.networks) for one in sender.sent] == [
         ("https://monitor.example/secret", ("10.0.0.0/8",))
     ] * 2
+
+
+def test_failed_request_to_the_monitor_is_a_part_that_fails_until_one_succeeds(
+    site: Site, clock: FakeClock
+) -> None:
+    site.settings["dead_man"] = {"url": "https://monitor.example/secret", "every": "5m"}
+    with site.opened(clock=clock) as running:
+        pinger = DeadManPinger(running.gateway, Sender("HTTP 404", None))
+        health = HealthMonitor(running.gateway)
+
+        def failing() -> dict[str, tuple[str, bool]]:
+            return {part.part: (part.error, part.critical) for part in health.check()}
+
+        pinger.tick(clock.now())
+        why = "the request to the outside monitor failed: HTTP 404"
+        assert failing() == {DEAD_MAN: (why, False)}
+        clock.advance(10)
+        assert pinger.tick(clock.now()) == 290
+        # The next one is sent at once if the URL is corrected.
+        site.settings["dead_man"]["url"] = "https://monitor.example/right"
+        site.write()
+        running.gateway.reload()
+        assert pinger.tick(clock.now()) == 300
+        assert failing() == {}
 
 
 def test_dead_man_without_a_section_sends_nothing(site: Site, clock: FakeClock) -> None:

@@ -12,6 +12,7 @@ from ductile.core.jobs.trace import TraceContext, span_of_attempt, span_of_job
 from ductile.engine.observability import tracing
 from ductile.engine.observability.trace_settings import find_flaw, read_tracing
 from ductile.engine.observability.tracing import SpanExporter
+from ductile.engine.outbox.http_client import MAX_BODY
 from ductile.engine.outbox.policy import SendResult
 from ductile.errors import LedgerError
 from ductile.store.engines.api import StoredNotice
@@ -165,12 +166,17 @@ def test_spans_that_the_collector_rejects_are_counted_as_dropped(
         (b'{"partialSuccess": {"rejectedSpans": null}}', 0),
         (b'{"partialSuccess": []}', 0),
         (b"[]", 0),
-        (b"<html>", 0),
+        (b"OK", 0),
         (b"", 0),
     ],
 )
 def test_answers_of_collectors_that_are_not_as_they_should_be(body: bytes, rejected: int) -> None:
     assert tracing._count_rejected(SendResult(200, body=body), 9) == rejected
+
+
+def test_failure_keeps_its_own_reason_if_a_proxy_answers_with_a_page() -> None:
+    failed = SendResult(503, "HTTP 503", b"<html>")
+    assert tracing._check_response(failed) is failed
 
 
 def test_collector_that_is_down_is_tried_with_one_job_at_a_time(
@@ -251,8 +257,10 @@ def test_full_queue_drops_and_counts() -> None:
     [
         (SendResult(200, body=b'{"partialSuccess": {"rejectedSpans": 1}}'), [tracing.BATCH] * 2),
         (SendResult(503), [tracing.BATCH, 1]),
+        (SendResult(200, body=b" <!doctype html>"), [tracing.BATCH, 1]),
+        (SendResult(200, body=b"\0" * MAX_BODY), [tracing.BATCH, 1]),
     ],
-    ids=["rejects some", "refuses"],
+    ids=["rejects some", "refuses", "is a web page", "never ends"],
 )
 def test_only_a_collector_that_is_down_is_tried_with_single_jobs(
     answer: SendResult, sizes: list[int]
@@ -273,6 +281,7 @@ def test_only_a_collector_that_is_down_is_tried_with_single_jobs(
         found.append(0)
         exporter._send_batch(1.0)
     assert found == sizes
+    assert exporter.dropped == (sum(sizes) if sizes[-1] == 1 else len(sizes))
 
 
 def test_without_an_endpoint_nothing_is_traced(site: Site) -> None:

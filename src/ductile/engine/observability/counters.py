@@ -51,6 +51,8 @@ class Counters:
         self._waits: dict[str, Histogram] = {}
         self._runner: Counter[str] = Counter()
         self._dead_man: Counter[str] = Counter()
+        self.dead_man_error: str | None = None
+        """Why the last request to the outside monitor failed."""
 
     def count_settlement(self, settlement: Settlement, compiled: CompiledConfig) -> None:
         """Count an attempt whose settlement is durable."""
@@ -84,10 +86,11 @@ class Counters:
         with self._lock:
             self._runner[name] += 1
 
-    def count_dead_man(self, *, ok: bool) -> None:
-        """Count a request to the outside monitor."""
+    def count_dead_man(self, error: str | None) -> None:
+        """Count a request to the outside monitor, and keep why it failed."""
         with self._lock:
-            self._dead_man["ok" if ok else "failed"] += 1
+            self._dead_man["ok" if error is None else "failed"] += 1
+            self.dead_man_error = error
 
     def read_dead_man(self) -> dict[str, int]:
         """Requests to the outside monitor by outcome."""

@@ -17,6 +17,7 @@ from ductile.core.alerts.outage import Outage
 from ductile.engine.observability.outages import OutageHistory
 from ductile.engine.observability.parts import (
     CRITICAL_LOOPS,
+    DEAD_MAN,
     DISPATCHER,
     FILE,
     LEDGER,
@@ -150,6 +151,9 @@ class HealthMonitor:
                 yield FailingPart(name, why, critical=name in CRITICAL_LOOPS)
         if gateway.alerts is not None and gateway.alerts.undelivered:
             yield FailingPart(UNDELIVERED, str(gateway.alerts.undelivered[0]), critical=False)
+        if (refusal := gateway.counters.dead_man_error) is not None:
+            why = f"the request to the outside monitor failed: {refusal}"
+            yield FailingPart(DEAD_MAN, why, critical=False)
         dispatcher = gateway.dispatcher
         if dispatcher is None:
             return

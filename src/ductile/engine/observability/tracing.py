@@ -29,6 +29,7 @@ from ductile.core.jobs.trace import (
     span_of_wait,
 )
 from ductile.engine.observability.trace_settings import TracingSettings
+from ductile.engine.outbox.http_client import MAX_BODY
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from ductile.log import logger
 from ductile.model import JobStatus
@@ -130,7 +131,7 @@ class SpanExporter:
             request = OutboundRequest(
                 url, body, headers, timeout, networks=ANYWHERE, plain_http=is_plain
             )
-            result = self._send(request)
+            result = _check_response(self._send(request))
         self._record(result, len(spans))
         return result.is_success
 
@@ -167,6 +168,15 @@ class SpanExporter:
             if run is not None and self._settings.sampler.records(run):
                 found += _run_span(row, run)
         return found
+
+
+def _check_response(result: SendResult) -> SendResult:
+    """A failure if what accepts the request is no collector: it sends a web page, such as that of a
+    login, or more than a report of rejected spans can be."""
+    is_other = len(result.body) >= MAX_BODY or result.body.lstrip().startswith(b"<")
+    if result.is_success and is_other:
+        return SendResult(None, "the response is not one of a collector")
+    return result
 
 
 def _count_rejected(result: SendResult, spans: int) -> int:
