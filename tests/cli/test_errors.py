@@ -111,13 +111,36 @@ def test_a_missing_file_exits_1(tmp_path: Path, report: Report) -> None:
 def test_a_file_that_the_user_may_not_use_names_the_command_that_helps(
     tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["ductile", "job", "list", "--plugin", "a b"])
+    monkeypatch.setattr("sys.argv", ["ductile", "job", "list", "--json", "--config", "a b"])
     owner = tmp_path.stat().st_uid
     denied = PermissionError(13, "Permission denied", str(tmp_path / "secret" / "state.db"))
     assert f"\n  run: chmod u+rwX {tmp_path}\n" in report(denied)[2]
     monkeypatch.setattr("os.geteuid", lambda: owner + 1)
-    assert f"\n  run: sudo -u '#{owner}' ductile job list --plugin 'a b'\n" in report(denied)[2]
+    assert (
+        f"\n  run: sudo -u '#{owner}' ductile job list --json --config 'a b'\n" in report(denied)[2]
+    )
     assert "run:" not in report(FileNotFoundError(2, "No such file", str(tmp_path)))[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "--api-key", "secret"),
+        ("status", "--api-key=secret"),
+        ("config", "set", "tokens[0].key", "secret"),
+        ("--json", "config", "set", "secret"),
+        ("api", "/events?token=secret"),
+    ],
+)
+def test_arguments_that_may_be_secrets_are_not_repeated(
+    arguments: tuple[str, ...], tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["ductile", *arguments])
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    _, _, text = report(PermissionError(13, "Permission denied", str(tmp_path)))
+    assert "secret" not in text
+    assert f"\n  run: sudo -u '#{owner}' -s\n" in text
 
 
 def test_refusal_because_of_a_forbidden_file_names_the_command_that_helps(

@@ -299,6 +299,8 @@ def fill(used: UsedGateway) -> None:
     # Dead deliveries, without waiting hours for their attempts.
     with closing(apsw.Connection(str(cli.state / "state.db"))) as db:
         db.execute("UPDATE relay_deliveries SET status = 'dead', next_retry_at = NULL")
+        # The gateway would evict the agent while the commands run, if they take 90 s.
+        db.execute("UPDATE gateway_heartbeats SET received_at = NULL")
         db.execute(
             "INSERT INTO webhook_deliveries (webhook_id, session_id, payload, target_url,"
             " signature, status, attempt_count, last_attempted_at, created_at)"

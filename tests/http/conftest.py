@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +9,7 @@ from ductile.http.app import local_app
 from ductile.http.routes.webhooks import WebhookFastPath
 from ductile.http.server.connection_limit import ConnectionLimiter
 from ductile.http.server.listeners import HttpServer, Listener, bind_local
+from tests.engine.conftest import site  # noqa: F401 - a fixture
 from tests.engine.site import Running, Site
 from tests.http.client import Client
 from tests.store.engines.sqlite.conftest import disk  # noqa: F401 - fixture
@@ -26,17 +24,6 @@ def webhook_route(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.fixture
-def site() -> Iterator[Site]:
-    folder = Path(tempfile.mkdtemp(prefix="dt-"))
-    site = Site(folder)
-    yield site
-    site.close()
-    left = site.alive()
-    shutil.rmtree(folder, ignore_errors=True)
-    assert left == []
-
-
 class Served:
     def __init__(self, running: Running, client: Client) -> None:
         self.running, self.client = running, client
@@ -44,7 +31,7 @@ class Served:
 
 
 @pytest.fixture
-def serve(site: Site) -> Iterator[Callable[[], Served]]:
+def serve(site: Site) -> Iterator[Callable[[], Served]]:  # noqa: F811
     """Start a gateway and its local socket with the plugins and settings of the test."""
     with ExitStack() as stack:
 

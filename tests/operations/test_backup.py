@@ -23,29 +23,12 @@ from tests.operations.ledger_copies import (
     CLOCK,
     damage_file,
     make_backup,
-    on_postgres,
     open_read_only,
     read_jobs_of_file,
     restore_copy,
 )
 from tests.store.conftest import execute
 from tests.waiting import WAIT_LIMIT, until
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, site: Site) -> Site:
-    """A site with one plugin, on each engine."""
-    if request.param == "postgres":
-        on_postgres(site, request.getfixturevalue("postgres"))
-    site.plugin("echo", OK)
-    return site
-
-
-@pytest.fixture
-def folder(site: Site) -> Path:
-    found = site.folder / "copies"
-    found.mkdir()
-    return found
 
 
 def at_least(accepted: list[str], count: int) -> bool:

@@ -40,22 +40,6 @@ from tests.postgres import Server
 from tests.waiting import until
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, site: Site) -> Site:
-    """A site with one plugin, on each engine."""
-    if request.param == "postgres":
-        on_postgres(site, request.getfixturevalue("postgres"))
-    site.plugin("echo", OK)
-    return site
-
-
-@pytest.fixture
-def folder(site: Site) -> Path:
-    found = site.folder / "copies"
-    found.mkdir()
-    return found
-
-
 def test_a_restore_brings_back_what_was_and_keeps_what_is(place: Site, folder: Path) -> None:
     target = folder / "ledger.db"
     with place.running() as site_run:

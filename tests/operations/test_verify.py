@@ -15,14 +15,6 @@ from tests.engine.site import OK, Site
 from tests.store.conftest import execute
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, site: Site) -> Site:
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").database(empty=True)
-        site.settings["state"] = {"url": url, "dir": str(site.state)}
-    return site
-
-
 def looked_at(site: Site) -> Ledger:
     state = site.load().settings.state
     return open_ledger(path=state.path, url=state.url, read_only=True)

@@ -66,6 +66,9 @@ ABOUT = {
     "token": "token list",
 }
 """Of what a refusal is about, the command that shows its state and the cause."""
+REPEATED_FLAGS = frozenset({"--json", "-v", "--verbose", "--dry-run"})
+MAX_WORDS = 2
+_COMMAND_WORD = re.compile("[a-z-]+")
 _ABOUT = re.compile(rf"({'|'.join(ABOUT)}) (\S+) ")
 _DENIED = re.compile(r"cannot (?:read|write) (\S.*): Permission denied")
 _ABSENT = re.compile(rf"(?:there is no|unknown) ({'|'.join(LISTS)})\b(?! run| instance)")
@@ -184,11 +187,13 @@ def add_repair(error: DuctileError, context: CommandContext) -> None:
 
 def _find_next(error: DuctileError, context: CommandContext) -> str | None:
     absent = _ABSENT.search(error.message)
-    if error.code in (NotFound.code, UsageError.code) and absent is not None:
+    is_absent = error.code.endswith(NotFound.code) or error.code == UsageError.code
+    if is_absent and absent is not None:
         return context.repeat_options(f"ductile {LISTS[absent[1]]}")
     about = _ABOUT.match(error.message)
     if error.code == Refused.code and about is not None:
-        return context.repeat_options(f"ductile {ABOUT[about[1]].format(about[2].strip(chr(39)))}")
+        name = quote(about[2].strip("'"))
+        return context.repeat_options(f"ductile {ABOUT[about[1]].format(name)}")
     if context.api_url is not None:
         return None
     if (denied := _DENIED.search(error.message)) is not None:
@@ -206,9 +211,24 @@ def _grant_access(file: str) -> str:
     path = Path(file).absolute()
     place = next(one for one in (path, *path.parents) if _is_visible(one))
     owner = place.lstat().st_uid
-    if owner != os.geteuid():
-        return shlex.join(["sudo", "-u", f"#{owner}", "ductile", *sys.argv[1:]])
-    return f"chmod u+rwX {quote(str(place))}"
+    if owner == os.geteuid():
+        return f"chmod u+rwX {quote(str(place))}"
+    # Another argument may be a secret: then it is a shell of the owner.
+    command = ["ductile", *sys.argv[1:]] if _is_repeatable(sys.argv[1:]) else ["-s"]
+    return shlex.join(["sudo", "-u", f"#{owner}", *command])
+
+
+def _is_repeatable(arguments: list[str]) -> bool:
+    """Whether they are a noun, a verb and options that have no secrets."""
+    words, options = [], iter(arguments)
+    for argument in options:
+        if argument == "--config":
+            next(options, None)
+        elif not argument.startswith("-"):
+            words.append(argument)
+        elif argument not in REPEATED_FLAGS:
+            return False
+    return len(words) <= MAX_WORDS and all(map(_COMMAND_WORD.fullmatch, words))
 
 
 def _is_visible(path: Path) -> bool:

@@ -57,6 +57,7 @@ def validate_whole(
     return resolved, [*checker.problems, *scopes.problems]
 
 
+NO_TOKEN = "the API is enabled, but there is no token"
 _ANY_HOST = frozenset({"0.0.0.0", "::"})
 
 
@@ -80,7 +81,7 @@ class _Checker:
         if settings.api.enabled and not settings.all_tokens:
             self._report(
                 ("api", "enabled"),
-                "the API is enabled, but there is no token",
+                NO_TOKEN,
                 allowed="at least one token in api.auth.tokens or in an included tokens.yaml; "
                 "more can be created with `ductile token create`",
             )

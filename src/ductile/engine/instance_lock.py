@@ -106,7 +106,7 @@ class InstanceLock:
             return Refused(f"{problem}: {files.describe_access(self.path)}")
         reason = f"{error.filename or self.path}: {error.strerror}"
         action = "let this user write there, or set state.path (with state.url, state.dir)"
-        return Refused(f"{problem}: {reason}; {action}")
+        return Refused(f"{problem}: {reason}; {action}", run="ductile system doctor")
 
     def release(self) -> None:
         if self.fd >= 0:

@@ -9,12 +9,21 @@ from typing import Any
 import orjson
 
 from ductile.core.pipelines.graph import SWITCH_PLUGIN
+from ductile.core.waits.parse import WaitKind
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.errors import NotFound
+from ductile.errors import NotFound, dotted
 from ductile.model import SubmittedBy
 from ductile.operations.reports import waits_for
 from ductile.operations.reports.conditions import describe_place, explain_condition
-from ductile.operations.reports.repair import find_repair, find_unrouted, named_types
+from ductile.operations.reports.failed_attempts import find_cause
+from ductile.operations.reports.repair import (
+    find_failed_init,
+    find_repair,
+    find_unrouted,
+    named_types,
+)
+from ductile.operations.reports.waits_for import find_setting
+from ductile.operations.waits.describe import find_open_wait
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import read
 
@@ -61,7 +70,10 @@ def _why(
     if waits:
         cause = f", after: {job['last_error']}" if job.get("last_error") else ""
         reasons.append(f"It is queued: {waits}{cause}.")
+        reasons += _describe_blocker(tx, job, compiled, waits)
     reasons += _changes(job["transitions"])
+    if failure := find_cause(tx, job, compiled):
+        reasons.append(failure.why)
     reasons += _own_condition(job, compiled)
     reasons += _consequences(tx, job, compiled)
     for drop in tx.dicts("dedupe_drops_of", id=job_id):
@@ -80,6 +92,22 @@ def _schedule_of_run(tx: Tx, job: Mapping[str, Any]) -> Iterator[str]:
     for run in tx.dicts("scope", id=job["instance_id"]):
         if run["schedule_id"]:
             yield f"Schedule pipeline:{run['pipeline']}/{run['schedule_id']} started the run."
+
+
+def _describe_blocker(
+    tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig, waits_for: str
+) -> Iterator[str]:
+    """The place of what a queued job waits for: a limit, a failed `init`, a step that waits."""
+    if init := find_failed_init(tx, job["plugin"]) if "its init failed" in waits_for else None:
+        yield f"Its init is job {init['id']}; `ductile job why {init['id']}` explains it."
+    if (at := find_setting(tx, job, compiled, waits_for)) is not None:
+        yield f"The limit is {dotted(at)} ({describe_place(compiled, at)})."
+    wait = find_open_wait(tx, job["id"])
+    if wait is not None and wait.kind != WaitKind.APPROVAL:
+        node = compiled.tx_config.router.node(wait.pipeline, wait.step_path)
+        place = "" if node is None else f" ({describe_place(compiled, (*node.at, 'wait'))})"
+        run = f"ductile pipeline cancel {job['instance_id']}"
+        yield f"The step is {wait.pipeline}/{wait.step_path}{place}; `{run}` ends its run."
 
 
 def _changes(transitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -149,13 +177,15 @@ def _consequences(tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig) -> I
 
 def _unmatched_events(job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[str]:
     """The types of its events that no route, pipeline, step or wait names."""
-    for kind, close, where in find_unrouted(job, compiled):
+    for event in find_unrouted(job, compiled):
         named = named_types(compiled, job["plugin"])
+        place = f" ({describe_place(compiled, event.at)})" if event.at else ""
         hint = f"; types that one names: {', '.join(sorted(named)[:MAX_TYPES])}" if named else ""
-        if close is not None:
-            hint = f"; the nearest that one names is {close!r}"
-            hint += f" ({describe_place(compiled, where)})" if where else ""
-        yield f"Its event {kind} was not routed: no route or pipeline matches it{hint}."
+        if event.close == event.kind:
+            hint = f"; one names this type, but only of another plugin{place}"
+        elif event.close is not None:
+            hint = f"; the nearest that one names is {event.close!r}{place}"
+        yield f"Its event {event.kind} was not routed: no route or pipeline matches it{hint}."
 
 
 def _about_events(tx: Tx, job_id: str, compiled: CompiledConfig) -> Iterator[str]:

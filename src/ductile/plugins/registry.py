@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -12,6 +13,12 @@ from ductile.model import Json
 from ductile.plugins.environments.locate import PluginPython
 from ductile.plugins.environments.plugin_files import PythonPlugin
 from ductile.plugins.manifest import Command, FactOutput, Manifest
+
+_WORD = r"(?:'[^']*'|[\w@%+=:,./-]+)"
+_COMMAND = re.compile(
+    rf"run: ((?:ductile plugin sync|ductile config lock --plugin|chmod o-w|chmod \+x) {_WORD})\Z",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,13 @@ class RefusedPlugin:
     name: str
     path: Path | None
     reason: str
+
+    @property
+    def command(self) -> str | None:
+        """The command at the end of the reason, if there is one: one of ours, since a reason can
+        repeat text of the plugin."""
+        found = _COMMAND.search(self.reason)
+        return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True)

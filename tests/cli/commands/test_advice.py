@@ -31,7 +31,7 @@ def test_advised_commands_work_when_typed(cli: CliRunner) -> None:
     assert flow("plugin", "pause", "broken").code == 0
     (flow.root / "config.yaml").chmod(0o666)
     advised = [finding["run"] for finding in flow("system", "doctor", "--json").json["findings"]]
-    assert any("job list --status dead" in line for line in advised if line)
+    assert any(f"job why {dead}" in line for line in advised if line)
     assert any("plugin resume broken" in line for line in advised if line)
     retry = flow("job", "why", dead, "--json").json["run"]
     assert retry == f"ductile job retry {dead}"
@@ -128,6 +128,7 @@ def test_commands_that_refusals_lead_to_exist(line: str) -> None:
         (("job", "inspect", "00000000"), "ductile job list"),
         (("token", "revoke", "nobody"), "ductile token list"),
         (("webhook", "retry", "99"), "ductile webhook deliveries"),
+        (("webhook", "config", "remove", "99"), "ductile webhook config list"),
         (("relay", "retry", "99"), "ductile relay list"),
         (("agent", "forget", "99"), "ductile agent reminders"),
         (("approval", "show", "nobody"), "ductile approval list"),
@@ -279,6 +280,85 @@ def test_taken_port_is_named_with_its_process_and_a_free_one(cli: CliRunner) -> 
         assert finding["run"] == refused.json["run"]
         assert type_line(finding["run"]) == 0
         assert "listens on" not in cli("system", "doctor").out
+
+
+def test_free_port_is_not_that_of_another_listener_of_the_same_files(cli: CliRunner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = (cli.root / "config.yaml").read_text()
+        hook = "{path: /hook/a, plugin: hello, secret: 0123456789abcdef}"
+        cli.write(
+            "config.yaml",
+            f"{config}api: {{enabled: true, listen: '127.0.0.1:{port}', auth: {{tokens: "
+            "[{token: 0123456789abcdef, scopes: ['*']}]}}\n"
+            f"webhooks: {{listen: '127.0.0.1:{port + 1}', endpoints: [{hook}]}}\n",
+        )
+        found = cli("system", "doctor", "--json").json["findings"]
+        [finding] = [row for row in found if f"listens on 127.0.0.1:{port} " in row["what"]]
+        assert f"127.0.0.1:{port + 1} " not in f"{finding['run']} "
+        assert type_line(finding["run"]) == 0
+
+
+def test_alert_to_a_bundled_plugin_that_is_not_loaded_is_corrected(cli: CliRunner) -> None:
+    config = (cli.root / "config.yaml").read_text()
+    roots = 'plugin_roots: [./plugins, "bundled:"]\n'
+    config = re.sub(r"(?m)^plugin_roots:.*\n(  .*\n)*", roots, config)
+    cli.write("config.yaml", config + "alerts: [{name: broken, on: job.dead, to: notify}]\n")
+    refused = cli("config", "check", "--json")
+    assert refused.code == 78
+    assert "which loads the bundled plugin" in refused.json["error"]
+    assert refused.json["run"].startswith("ductile config set plugins.notify.enabled true")
+    assert type_line(refused.json["run"]) == 0
+    assert cli("config", "check").code == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "run"),
+    [
+        ("service.max_worker", "3", "config set service.max_workers 3"),
+        ("plugins.hello.retri.max_attempts", "3", "config set plugins.hello.retry.max_attempts 3"),
+        ("plugins.hello.confg.api_key", "0123456789", "config set plugins.hello.config.api_key -"),
+        ("service.log_level", "inf", "config set service.log_level info"),
+        ("service.max_workers", "many", "config get service.max_workers"),
+        ("nothing_like_it.x", "1", "config show"),
+    ],
+)
+def test_refused_change_leads_to_the_one_that_is_right_and_not_to_an_unchanged_line(
+    cli: CliRunner, path: str, value: str, run: str
+) -> None:
+    before = (cli.root / "config.yaml").read_text()
+    refused = cli("config", "set", path, value, "--json")
+    assert refused.code == 78
+    assert refused.json["run"] == f"ductile {run} --config {cli.root}"
+    assert (cli.root / "config.yaml").read_text() == before
+    if not run.endswith(" -"):
+        assert type_line(refused.json["run"]) == 0
+
+
+def test_api_without_a_token_leads_to_the_command_that_creates_one(cli: CliRunner) -> None:
+    enable = ("config", "set", "api.enabled", "true", "--json")
+    refused = cli(*enable)
+    assert refused.code == 78
+    create, _, change = refused.json["run"].partition("; ductile ")
+    subprocess.run(["sh", "-c", f"{create}; {create}"], check=True)
+    secret = cli.root / "api.token"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert len(secret.read_bytes()) == 44
+    assert type_line(f"ductile {change}") == 0
+    assert cli(*enable).code == 0
+    assert cli("config", "check").code == 0
+
+
+def test_setting_of_a_plugin_that_no_root_has_is_warned_of(cli: CliRunner) -> None:
+    done = cli("config", "set", "plugins.helo.parallelism", "1")
+    assert done.code == 0
+    assert "plugin helo is refused: no plugin root has a plugin named helo" in done.err
+    assert "did you mean 'hello'?" in done.err
+
+
+def test_duration_of_a_pause_is_shown_as_it_may_be(cli: CliRunner) -> None:
+    refused = cli("plugin", "pause", "hello", "--for", "2x")
+    assert "duration must be a duration such as 500ms, 30s, 5m" in refused.err
 
 
 def test_preview_of_a_reload_names_a_plugin_whose_program_changed(cli: CliRunner) -> None:

@@ -120,7 +120,7 @@ def test_cancel_and_retry_by_filters(flow: CliRunner) -> None:
     planned = flow("job", "cancel", *which, "--since", "1h", "--dry-run").out
     assert planned == f"would cancel 2 jobs\n  {first}\n  {second}\n"
     assert flow("job", "cancel", *which).out == "cancelled 2 jobs\n"
-    # Somebody wanted them to end.
+    # An operator wanted them to end.
     left = flow("job", "retry", "--status", "dead")
     assert (left.code, left.out) == (0, "retrying 0 jobs\n")
     assert "add --acknowledged to retry these" in left.err

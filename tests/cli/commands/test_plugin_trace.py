@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ductile.runner.observe.spawner import can_observe
 from ductile.runner.sandbox.restrict import probe
 from tests.cli.runner import CliRunner
+from tests.runner.observe.support import can_observe
 
 needs_kernel = pytest.mark.skipif(
     probe().abi < 6 or not can_observe(), reason="needs Landlock ABI 6 and seccomp notifications"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.runner import CliRunner
+from tests.waiting import until
 
 
 def test_a_token_is_created_rotated_and_revoked(cli: CliRunner) -> None:
@@ -29,6 +30,13 @@ def test_a_token_is_created_rotated_and_revoked(cli: CliRunner) -> None:
             assert refused.code == 1
             assert f"token 'ci' {what}" in refused.err
     assert "there is no token 'cl'" in cli("token", "rotate", "cl").err
+
+
+def test_list_says_that_a_token_has_expired(cli: CliRunner) -> None:
+    assert cli("token", "create", "ci", "--scope", "jobs:ro", "--expires", "1s").code == 0
+    assert cli("token", "create", "other", "--scope", "jobs:ro", "--expires", "1h").code == 0
+    until(lambda: " (expired)" in cli("token", "list").out)
+    assert cli("token", "list").out.count("(expired)") == 1
 
 
 def test_create_dry_run_changes_nothing(cli: CliRunner) -> None:

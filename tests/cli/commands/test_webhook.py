@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import Any
+
 import apsw
 import pytest
 
@@ -200,5 +203,26 @@ def test_a_running_gateway_delivers_at_once(cli: CliRunner) -> None:
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_retry_of_an_unknown_webhook_is_refused(cli: CliRunner, dry: tuple[str, ...]) -> None:
     refused = cli("webhook", "retry", "--webhook", "7", *dry)
-    assert (refused.code, refused.err) == (1, "error: there is no webhook 7\n")
+    run = f"ductile webhook config list --config {cli.root}"
+    assert refused.code == 1
+    assert refused.err == f"error: there is no webhook 7\n  run: {run}\n"
     assert cli("webhook", "retry", "--webhook", str(add(cli)), *dry).code == 0
+
+
+def test_private_receiver_is_refused_with_the_command_that_allows_it(cli: CliRunner) -> None:
+    def add(url: str) -> Any:
+        line = ("webhook", "config", "add", "github", "push", "--session", "s", "--url", url)
+        return cli(*line, "--json")
+
+    with cli.gateway():
+        refused = add("http://127.0.0.1:9/hook")
+        assert refused.code == 2
+        parts = refused.json["run"].split(" && ")
+        assert parts[0].startswith(
+            "ductile config set gateway.allowed_networks '[\"127.0.0.1/32\"]'"
+        )
+        for part in parts:
+            assert cli(*shlex.split(part)[1:]).code == 0
+        assert add("http://127.0.0.1:9/hook").code == 0
+        for url in ("https://169.254.169.254/", "https://[fd00:ec2::254]/", "https://x.internal/"):
+            assert "config set" not in add(url).out

@@ -35,6 +35,17 @@ class Agent:
     calls: list[str] = field(default_factory=list)
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        document = self._send(method, params)
+        assert "result" in document, document
+        result: dict[str, Any] = document["result"]
+        return result
+
+    def fail(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the error of a request that the protocol refuses."""
+        error: dict[str, Any] = self._send(method, params)["error"]
+        return error
+
+    def _send(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
         connection = http.client.HTTPConnection(*self.address, timeout=WAIT_LIMIT)
         try:
@@ -45,10 +56,8 @@ class Agent:
         finally:
             connection.close()
         assert response.status == 200, (response.status, raw)
-        document = json.loads(raw)
-        assert "result" in document, document
-        result: dict[str, Any] = document["result"]
-        return result
+        document: dict[str, Any] = json.loads(raw)
+        return document
 
     def call(self, tool: str, /, **given: Any) -> dict[str, Any]:
         """Return the structured result of a tool; raise `ToolError` for a refusal."""

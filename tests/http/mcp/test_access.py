@@ -224,6 +224,8 @@ def test_lease_is_charged_for_runs_of_tools(api: ApiHarness) -> None:
         with pytest.raises(ToolError) as refused:
             agent.call(tool, **given)
         assert refused.value.code == "budget_spent"
+        create = "ductile token create --for mcp-lease-2 --scopes echo:rw,system:ro"
+        assert refused.value.error["fix"].startswith(f"an operator can run: {create}")
     entries = agent.call("audit", token="mcp-lease")["entries"]
     assert [row["action"] for row in entries] == ["plugin.run"]
 

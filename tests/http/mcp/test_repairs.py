@@ -1,6 +1,6 @@
 """Seven broken gateways, each diagnosed and repaired with MCP tools alone, in at most ten calls.
 
-The agent is scripted, but knows only what the tools have told it. What is not broken must be the
+The agent is scripted, but knows only what the tools have returned. What is not broken must be the
 same afterwards.
 """
 

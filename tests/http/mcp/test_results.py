@@ -276,6 +276,78 @@ def test_refusal_has_a_code_a_fix_and_the_nearest_name(
     assert error["message"]
 
 
+@pytest.mark.parametrize(
+    ("tool", "given", "fix"),
+    [
+        ("nothing_like_it", {}, "call one of overview, find, "),
+        ("jobs", {"plugn": "echo"}, "pass plugin instead of plugn"),
+        ("jobs", {"zzz": 1}, "its arguments: status, plugin, "),
+        ("job", {}, 'call job {job_id: "TEXT"}; jobs {} shows which there are'),
+        ("jobs", {"limit": "many"}, "pass limit as {limit: 10}"),
+        ("jobs", {"status": "ded"}, 'pass status as {status: "dead"}'),
+        ("jobs", {"since": "yesterday"}, "pass since as {since: "),
+        ("audit", {"cursor": "zz"}, "call without cursor, "),
+        ("job", {"job_id": "nobody"}, "jobs {} lists what there is"),
+        ("pause", {"action": "pause", "kind": "plugin", "name": "ecko"}, "the same with 'echo'"),
+        (
+            "pause",
+            {"action": "pause", "kind": "plugin", "name": "echo", "for": "2 hurs"},
+            'pass for as {for: "2h"}',
+        ),
+        ("plugin", {"action": "test", "name": "echo", "command": "pol"}, "the same with 'poll'"),
+        ("config", {"action": "view", "path": "zzzz"}, "view one of "),
+        ("config", {"action": "apply", "plan": "x"}, "dry_run: true, and pass the id of that"),
+        (
+            "config",
+            {"action": "set", "path": "service.log_level", "value": "inf"},
+            "config {action: \"set\", path: 'service.log_level', value: 'info'}",
+        ),
+    ],
+)
+def test_fix_of_a_malformed_call_is_the_call_that_is_right(
+    agent: Agent, tool: str, given: dict[str, Any], fix: str
+) -> None:
+    with pytest.raises(ToolError) as refused:
+        agent.call(tool, **given)
+    assert fix in refused.value.error["fix"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code", "fix"),
+    [
+        ("tools/call", {"arguments": {}}, "invalid_params", "{name: TEXT, arguments: "),
+        ("tools/cal", {}, "method_not_found", "tools/call"),
+        ("resources/read", {"uri": "ductile://jobb/x"}, "not_found", "ductile://job/{id}"),
+        ("resources/read", {"uri": "ductile://job/nobody"}, "not_found", "jobs {} lists"),
+        ("prompts/get", {"name": "diagnose"}, "usage", "diagnose_job"),
+        ("prompts/get", {"name": "diagnose_job"}, "usage", "{job_id: TEXT}"),
+    ],
+)
+def test_error_of_the_protocol_has_a_code_and_a_fix(
+    agent: Agent, method: str, params: dict[str, Any], code: str, fix: str
+) -> None:
+    error = agent.fail(method, params)
+    data = error["data"]
+    assert (data["code"], data["message"]) == (code, error["message"])
+    assert fix in data["fix"]
+
+
+def test_reason_for_which_a_plugin_is_held_is_marked() -> None:
+    manifest = (
+        "manifest_spec: ductile.plugin\nmanifest_version: 1\nname: held\nversion: '1'\n"
+        "protocol: 2\nentrypoint: run.sh\n"
+        "commands: {init: {type: write}, poll: {type: write}}\n"
+    )
+    with running_api(
+        f"{MCP_CONFIG}plugins: {{held: {{}}}}\n",
+        plugins={"held": HOSTILE},
+        files={"plugins/held/manifest.yaml": manifest},
+    ) as api:
+        agent = agent_of(api)
+        until(lambda: CANARY in str(agent.call("overview").get("untrusted_held_plugins")))
+        assert not any(CANARY in text for text in trusted_texts(agent.call("overview")))
+
+
 def test_resources_and_prompts_are_read(agent: Agent) -> None:
     job_id = agent.call("run", plugin="echo", command="poll", wait_s=25)["job_id"]
 

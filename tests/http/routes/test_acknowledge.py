@@ -1,4 +1,4 @@
-"""Acknowledging failures: they need nobody, and bulk retries leave them."""
+"""Acknowledging failures: they need no operator, and bulk retries leave them."""
 
 from __future__ import annotations
 

@@ -600,7 +600,7 @@ def test_queue_lists_running_and_queued_jobs_with_the_reason(site: Site, serve) 
     why = {job["job_id"]: job["waits_for"] for job in found["jobs"]}
     assert "retry" in why[bad]
     assert why[running] is None
-    assert why[waiting] == "all workers are busy"
+    assert why[waiting].startswith(f"all workers are busy: job {running} since ")
     gate.open(2)
     until(lambda: served.get("/healthz").json["queue_depth"] == 1)
     served.running.ended(waiting)

@@ -212,6 +212,15 @@ def test_every_failed_authentication_gets_the_same_response(
     assert (answer.status, answer.json) == (403, {"error": "forbidden", "code": "forbidden"})
 
 
+def test_refused_requests_are_reported_per_peer(api: ApiHarness) -> None:
+    send(api, envelope("e-late"), late=301.0)
+    send(api, envelope("e-who"), path="/ingest/peer/nobody", peer="nobody")
+    rows = api.ask("GET", "/system/status").json["refused_webhooks"]
+    found = {(row["endpoint"], row["reason"]) for row in rows}
+    assert (PATH, "the timestamp is too far from this gateway's clock") in found
+    assert ("/ingest/peer/", "unknown peer") in found
+
+
 def test_changed_body_is_refused(api: ApiHarness) -> None:
     body = json.dumps(envelope("e-changed")).encode()
     headers = signed(api, body)

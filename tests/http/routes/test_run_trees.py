@@ -73,6 +73,7 @@ def test_timeout_answer_names_the_run_that_continues(
     assert answer.status == 202
     accepted = answer.json
     assert (accepted["timeout_exceeded"], accepted["status"]) == (True, "running")
+    assert (routed.arrived(), other.arrived()) == ("routed", "other")
     job = status_of(served, accepted["job_id"])
     assert (job["status"], job["instance_id"]) == ("succeeded", accepted["instance_id"])
     path = f"/pipeline-instance/{accepted['instance_id']}"
@@ -81,7 +82,6 @@ def test_timeout_answer_names_the_run_that_continues(
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(served.get, f"{path}?wait=3600")
         for gate in (other, routed):
-            gate.arrived()
             assert not waiting.done()
             gate.open()
         assert waiting.result().json["tree_ended"] is True

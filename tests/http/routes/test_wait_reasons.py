@@ -70,9 +70,16 @@ def test_same_dedupe_key_of_another_command_does_not_block(site: Site, serve) ->
     site.plugin("slow", gate.script() + OK)
     served = serve()
     asked = {"dedupe_key": "k"}
-    served.post("/plugin/slow/poll", asked)
+    first = served.post("/plugin/slow/poll", asked).json["job_id"]
     gate.arrived()
     other = served.post("/plugin/slow/sync", asked).json["job_id"]
-    assert reasons_for(served, other) == {"all workers are busy"}
+    [reason] = reasons_for(served, other)
+    blocker, _, deadline = reason.partition(" since ")
+    assert blocker == f"all workers are busy: job {first}"
+    assert ", whose time limit ends at 20" in deadline
+    why = served.get(f"/job/{other}/why").json
+    [limit] = [line for line in why["why"] if line.startswith("The limit is ")]
+    assert limit.startswith("The limit is service.max_workers (/")
+    assert why["run"].startswith("${EDITOR:-vi} +")
     gate.open(2)
     served.running.ended(other)

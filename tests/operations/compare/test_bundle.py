@@ -192,7 +192,7 @@ def test_bundle_of_unknown_origin_is_refused_with_the_reason(tmp_path: Path) -> 
     refused.append((bundle_document(**files_named(*map(str, range(501)))), "at most 500"))
     for document, reason in refused:
         file.write_bytes(orjson.dumps(document))
-        with pytest.raises(Refused, match=reason):
+        with pytest.raises(Refused, match=f"{reason}.*`ductile job bundle ID -o FILE`"):
             read_bundle(file)
     deep = orjson.dumps(bundle_document(request={"payload": 0})).replace(
         b'"payload":0', b'"payload":' + b"[" * 400 + b"]" * 400

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -251,6 +252,18 @@ def test_state_of_another_user(place: Site, monkeypatch: pytest.MonkeyPatch) -> 
     assert finding.run.startswith("sudo -u '#")
 
 
+def test_state_on_a_file_system_that_is_mounted_read_only(
+    place: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.opened():
+        pass
+    monkeypatch.setattr(files, "is_read_only", lambda _: True)
+    finding = find_one(examine(place), "is mounted read-only")
+    assert finding.run == f"sudo mount -o remount,rw {files.find_mount(place.folder)}"
+    monkeypatch.undo()
+    assert not files.is_read_only(place.folder)
+
+
 def test_a_disk_that_is_almost_full(place: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FEW_BYTES", 2**62)
     assert find_one(examine(place), "MiB are free").severity is WARNING
@@ -270,18 +283,34 @@ def test_refused_plugin_is_reported_with_its_repair(place: Site) -> None:
     assert finding.run == f"chmod o-w {place.plugins}/echo"
 
 
+def test_place_of_a_refusal_is_opened(place: Site) -> None:
+    manifest = place.plugin("tool", "exit 0") / "manifest.yaml"
+    text = manifest.read_text()
+    manifest.write_text(text.replace("protocol: ", "protocol: x"))
+    place.settings["plugins"]["gone"] = {}
+    found = examine(place)
+    broken = find_one(found, "plugin tool is refused")
+    [line] = [n for n, each in enumerate(text.split("\n"), 1) if each.startswith("protocol:")]
+    assert broken.run == f"${{EDITOR:-vi}} +{line} {manifest}"
+    gone = find_one(found, "plugin gone is refused")
+    assert f"; it is configured at {place.folder}/config.yaml:" in gone.why
+    assert str(gone.run).endswith(f" {place.folder}/config.yaml")
+
+
 @pytest.mark.parametrize(
     ("line", "missing"),
     [
         ("#!/usr/bin/no-such-thing -x", "/usr/bin/no-such-thing"),
         ("#!/usr/bin/env -S nosuch", "nosuch"),
+        ("#!/bin/pytho$(touch$IFS/tmp/x)n3", "/bin/pytho$(touch$IFS/tmp/x)n3"),
+        ("#!/bin/python3|x|e", "/bin/python3|x|e"),
     ],
 )
 def test_an_interpreter_that_is_missing(place: Site, line: str, missing: str) -> None:
     place.plugin("other", f"{line}\n")
     finding = find_one(examine(place), "plugin other cannot run")
     assert finding.what.endswith(f"{missing} is missing")
-    assert finding.run == f"command -v {missing}"
+    assert finding.run == f"command -v {quote(missing)}"
 
 
 def test_line_ends_that_hide_the_interpreter(place: Site) -> None:
@@ -446,10 +475,12 @@ def test_each_failing_part_of_a_gateway_has_its_own_advice(
     place: Site, code: str, problem: str, run: str
 ) -> None:
     part = {"part": "commit", "error": problem, "code": code, "critical": True}
+    place.settings["dead_man"] = {"url": "https://monitor.example/secret"}
+    unheard = {"part": "dead-man", "error": "HTTP 404", "code": "internal", "critical": False}
     late = {"part": "retention", "error": "slow", "code": "internal", "critical": False}
     with run_with_socket(place) as (_, asking):
         ask = asking["ask"]
-        ill = {"status": "error", "failing": [part, late]}
+        ill = {"status": "error", "failing": [part, late, unheard]}
         found = examine(
             place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
         )
@@ -458,6 +489,9 @@ def test_each_failing_part_of_a_gateway_has_its_own_advice(
     assert finding.run is not None
     assert finding.run.startswith(run.format(state=place.state))
     assert find_one(found, "its retention fails").severity is WARNING
+    monitor = find_one(found, "its dead-man fails; the monitor may report a dead gateway")
+    assert f"({place.folder}/config.yaml:" in monitor.what
+    assert " && ductile system reload" in str(monitor.run)
 
 
 def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:

@@ -281,7 +281,8 @@ def test_every_open_breaker_is_reported_if_the_configuration_does_not_load(place
 def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
     place.plugin("bad", "exit 1", retry={"max_attempts": 1})
     with place.running() as site_run:
-        assert site_run.run("bad")["status"] == "dead"
+        dead = site_run.run("bad")
+        assert dead["status"] == "dead"
         # Recent ones: the retention deletes old ones at any moment.
         now = to_text(site_run.gateway.clock.now())
         sql = (
@@ -295,7 +296,8 @@ def test_jobs_and_deliveries_that_were_given_up(place: Site) -> None:
         )
         execute(site_run.gateway.ledger, sql)
     found = examine(place)
-    assert find_one(found, "dead jobs of bad poll: 1")
+    explained = find_one(found, "dead jobs of bad poll: 1").run
+    assert str(explained).startswith(f"ductile job why {dead['id']}")
     assert find_one(found, "dead webhook deliveries: 1")
     assert find_one(found, "dead relay deliveries: 1")
     later = datetime.now(UTC) + timedelta(days=8)

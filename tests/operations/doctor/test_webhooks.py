@@ -11,6 +11,25 @@ from tests.engine.site import Site
 AT = "2026-02-08T10:00:00.000000Z"
 
 
+def test_refused_relayed_events_lead_to_the_clock_or_the_secret(site: Site) -> None:
+    site.settings["remote_ingress"] = {"peers": [{"name": "home", "secret": "s" * 16}]}
+    row = {"endpoint": "/ingest/peer/home", "requests": 1, "last_at": AT}
+    answers: dict[str, Any] = {"refused_webhooks": [row]}
+    context = DoctorContext(site.write(), site.environ, datetime.now(UTC))
+    context.ask = lambda _: answers
+    row["reason"] = webhooks.OUT_OF_TIME
+    [finding] = webhooks.refused(context)
+    assert finding.what.startswith("relay endpoint /ingest/peer/home refused 1 request")
+    assert finding.run == "timedatectl status"
+    row["reason"] = webhooks.MISMATCH
+    [finding] = webhooks.refused(context)
+    assert f"its secret: {site.folder}/config.yaml:" in finding.why
+    assert str(finding.run).startswith("${EDITOR:-vi} +")
+    row |= {"endpoint": "/ingest/peer/", "reason": "unknown peer"}
+    [finding] = webhooks.refused(context)
+    assert str(finding.run).startswith("ductile config show remote_ingress")
+
+
 def test_refused_requests_are_reported_per_endpoint_with_their_reasons(site: Site) -> None:
     site.settings["webhooks"] = {
         "endpoints": [{"path": "/hook/a", "name": "shop", "plugin": "echo", "secret": "s" * 16}]
@@ -33,6 +52,14 @@ def test_refused_requests_are_reported_per_endpoint_with_their_reasons(site: Sit
     _, endpoint = webhooks.refused(context)
     assert f"its secret: {site.folder}/config.yaml:" in endpoint.why
     assert str(endpoint.run).startswith("ductile config set webhook:shop.secret - ")
+    rows[0]["reason"] = rows[1]["reason"] = webhooks.OUT_OF_TIME
+    _, endpoint = webhooks.refused(context)
+    assert endpoint.run == "timedatectl status"
+    rows[0]["reason"] = f"{webhooks.MISSING}x-signature"
+    _, endpoint = webhooks.refused(context)
+    assert f"its signature_header: {site.folder}/config.yaml:" in endpoint.why
+    assert str(endpoint.run).startswith("${EDITOR:-vi} +")
+    assert " && ductile system reload" in str(endpoint.run)
     answers.clear()
     assert list(webhooks.refused(context)) == []
     context.ask = None

@@ -3869,12 +3869,14 @@ export interface components {
             path: string | null;
             paused: components["schemas"]["Pause"] | null;
             protocol?: number;
+            /** @description Why it is not ready, its pause, or which of its circuit breakers are not closed. */
             reason: string | null;
             /** @description Null if it has none. */
             sandbox?: components["schemas"]["PluginSandbox"] | null;
             /** @description Null if each job starts an interpreter or a program of its own. */
             start?: components["schemas"]["PluginStart"] | null;
-            state: string;
+            /** @enum {string} */
+            state: "ready" | "unhealthy" | "refused" | "shadowed" | "disabled" | "available" | "missing";
             uses?: string | null;
             version?: string;
         };
@@ -3903,7 +3905,7 @@ export interface components {
         PluginSandbox: {
             cpu_time: number | null;
             file_size: number | null;
-            /** @description What the kernel enforces: files, network, sockets, processes, signals. */
+            /** @description What the kernel enforces: files, network, sockets, processes, signals, system calls. */
             held: string[];
             /** @enum {string} */
             level: "best_effort" | "enforce";

@@ -148,7 +148,11 @@ def _show_list(page: dict[str, Any]) -> None:
 
 
 def _format_end(row: dict[str, Any]) -> str:
+    from ductile.clock import SystemClock, from_text
+
     end, old = row["expires_at"], row["previous_until"]
+    if end and from_text(end) <= SystemClock().now():
+        return f"{output.format_time(end)} (expired)"
     if row["revoked_at"] or not old:
         return output.format_time(end)
     return f"{output.format_time(end) if end else 'never'} (old secret: {output.format_time(old)})"

@@ -1,8 +1,9 @@
-"""What is wrong with a plugin's response, and how its author can fix it; for `plugin test`."""
+"""What is wrong with a plugin's response, and how its author can fix it."""
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -31,6 +32,8 @@ NOT_FOUND = 127
 LOOKED_AT = 256 * 1024
 TRIES = 50
 SHOWN = 60
+_IS_ABOUT_STATUS = re.compile(r"(^|; )(status is|the response has no status)")
+"""Of an error: the exit code may precede it."""
 
 ONE_OBJECT = 'write one JSON object such as {"status": "ok", "result": "done"}'
 TO_STDERR = (
@@ -142,12 +145,13 @@ def _ended(code: int) -> str:
 
 
 def _advise_on_protocol_error(outcome: Outcome, error: ProtocolError) -> Advice:
-    return Advice(error.reason, _hint(outcome, error.reason))
-
-
-def _hint(outcome: Outcome, reason: str) -> str:
     text = outcome.stdout[:LOOKED_AT].decode("utf-8", "replace")
-    if reason.startswith(("status is", "the response has no status")):
+    return Advice(error.reason, find_hint(text, error.reason))
+
+
+def find_hint(text: str, reason: str) -> str:
+    """How to correct a response that was refused for this reason."""
+    if _IS_ABOUT_STATUS.search(reason):
         return _advise_on_status(text)
     return next(
         (hint for words, hint in _BY_REASON.items() if words in reason), _advise_on_text(text)

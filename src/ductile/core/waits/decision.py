@@ -27,9 +27,6 @@ class WaitStatus(StrEnum):
     """Its job was cancelled."""
 
 
-DECISIONS = frozenset({WaitStatus.APPROVED, WaitStatus.REJECTED})
-
-
 @dataclass(frozen=True, slots=True)
 class OpenWait:
     """A wait that has not ended, as its row describes it."""

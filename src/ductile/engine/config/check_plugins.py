@@ -106,6 +106,11 @@ def unused_hooks(
             yield _warning(message, ("plugins", name, "notify_on_complete"))
 
 
+def list_declared_events(registry: Registry) -> set[str]:
+    """The event types that manifests declare."""
+    return set[str]().union(*(_emitted(plugin.manifest) for plugin in registry.plugins.values()))
+
+
 def unknown_events(
     settings: Settings, pipelines: Mapping[str, Pipeline], registry: Registry
 ) -> Iterator[Problem]:

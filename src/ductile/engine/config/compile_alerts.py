@@ -40,6 +40,9 @@ def _rule(entry: AlertSettings, pipelines: Mapping[str, Pipeline]) -> AlertRule:
     )
 
 
+UNKNOWN_TARGET = "an unknown plugin or pipeline"
+
+
 def problems(
     settings: Settings,
     pipelines: Mapping[str, Pipeline],
@@ -92,7 +95,7 @@ def _target_problems(
     elif name not in plugins:
         known = {*plugins, *pipelines, *uncompiled}
         yield Problem(
-            "an unknown plugin or pipeline",
+            UNKNOWN_TARGET,
             at,
             found=shorten(name),
             allowed=", ".join(sorted(known)) or "a plugin with the command `handle`",

@@ -109,11 +109,13 @@ def _located(problem: Problem, loaded: Loaded) -> Problem:
 def _hinted(problem: Problem, registry: Registry) -> Problem:
     """With a hint if the unknown name is a bundled plugin that is not configured."""
     name = (problem.found or "").strip('"').partition(".")[0]
-    if problem.message != "an unknown plugin" or problem.allowed is not None:
+    is_target = problem.message == compile_alerts.UNKNOWN_TARGET
+    if not is_target and (problem.message != "an unknown plugin" or problem.allowed is not None):
         return problem
     line = f"`{name}: {{}}` under plugins"
     if name in registry.offered:
-        return replace(problem, allowed=f"{line}, which loads the bundled plugin")
+        fix = (("plugins", name, "enabled"), "true")
+        return replace(problem, allowed=f"{line}, which loads the bundled plugin", fix=fix)
     if bundled.has_plugin(name):
         root = f'"{bundled.ROOT}" in plugin_roots'
         return replace(problem, allowed=f"{root} and {line}, which load the bundled plugin")

@@ -47,7 +47,6 @@ from ductile.store.jobs.claim import ClaimedJob
 
 LEFT_TO_OTHERS = timedelta(minutes=15)
 """How long a job whose step this node does not know waits for a node that does."""
-"""The variable that passes a plugin its span, as programs with OpenTelemetry read it."""
 RETRIES_WHILE_STOPPING = 2
 """How often the commit of a settlement is retried once the gateway stops."""
 

@@ -21,7 +21,7 @@ def check_command(compiled: CompiledConfig, plugin: str, command: str) -> None:
     """Raise `UsageError` unless a loaded plugin has this command."""
     plan = compiled.plans.get(plugin)
     if plan is None:
-        raise _missing(compiled, plugin)
+        raise _explain_missing(compiled, plugin)
     if command not in plan.commands:
         known = ", ".join(sorted(plan.commands))
         raise UsageError(f"plugin {plugin} has no command {command!r}; it has: {known}")
@@ -33,7 +33,7 @@ def enable_command(plugin: str) -> str:
     return f"ductile config set {path} true && ductile system reload"
 
 
-def _missing(compiled: CompiledConfig, plugin: str) -> UsageError:
+def _explain_missing(compiled: CompiledConfig, plugin: str) -> UsageError:
     found: dict[str, object] = {"plugin": plugin}
     message = f"unknown plugin {plugin!r}"
     if plugin in compiled.registry.disabled:
@@ -41,12 +41,11 @@ def _missing(compiled: CompiledConfig, plugin: str) -> UsageError:
         message = f"plugin {plugin!r} is disabled (enabled: false, {file}:{line})"
         found["run"] = enable_command(plugin)
     elif plugin in compiled.registry.offered:
-        line_ = f"`{plugin}: {{}}` under plugins"
-        message += f"; to load the bundled plugin, add {line_}"
+        message += f"; to load the bundled plugin, add `{plugin}: {{}}` under plugins"
         found["run"] = enable_command(plugin)
     elif (refusal := compiled.registry.refusal(plugin)) is not None:
         message += f" (refused: {refusal.reason})"
-        if "run: " not in refusal.reason:
+        if refusal.command is None:
             found["run"] = f"ductile plugin validate {quote(plugin)}"
     return UsageError(message, **found)
 

@@ -1,4 +1,4 @@
-"""How many webhook requests were refused in the last hour, by endpoint and reason.
+"""How many signed requests of senders were refused in the last hour, by endpoint and reason.
 
 Nothing is written: an attacker who sends a million requests costs a few counters.
 """

@@ -68,7 +68,8 @@ async def call_tool(caller: RouteCaller, name: str, given: Mapping[str, Any]) ->
         tool = TOOLS.get(name)
         if tool is None:
             close = nearest(name, TOOLS)
-            raise NotFound(f"there is no tool {name!r}", **({"nearest": close} if close else {}))
+            known = f"call {close}" if close else f"call one of {', '.join(TOOLS)}"
+            raise NotFound(f"there is no tool {name!r}", nearest=close, fix=known)
         tool.check_arguments(given)
         return ToolOutcome(await tool.call(ToolCall(tool, given, caller)), is_error=False)
     except DuctileError as error:
@@ -91,13 +92,14 @@ async def read_resource(caller: RouteCaller, uri: str) -> str:
             return _text_of(await call_tool(caller, "find", {"name": id}))
         if kind == "docs" and not part:
             return read_topic(id)
-    raise NotFound(f"there is no resource {uri}; there are: {', '.join(TEMPLATES)}")
+    known = ", ".join(f"{SCHEME}{path}" for path in TEMPLATES)
+    raise NotFound(f"there is no resource {uri}", fix=f"read one of {known}")
 
 
 def _text_of(outcome: ToolOutcome) -> str:
     if outcome.is_error:
         error = outcome.content["error"]
-        raise NotFound(str(error["message"]))
+        raise NotFound(str(error["message"]), fix=error["fix"], nearest=error.get("nearest"))
     return outcome.text
 
 
@@ -106,7 +108,9 @@ def read_topic(topic: str) -> str:
         return RULES
     recipe = RECIPES.get(topic)
     if recipe is None:
-        raise NotFound(f"there is no topic {topic!r}; there are: rules, {', '.join(RECIPES)}")
+        known = ("rules", *RECIPES)
+        close, fix = nearest(topic, known), f"read one of {', '.join(known)}"
+        raise NotFound(f"there is no topic {topic!r}", nearest=close, fix=fix)
     return f"{recipe.as_tools()}\n\nOn the command line:\n\n{recipe.as_commands()}"
 
 
@@ -114,9 +118,11 @@ def write_prompt(name: str, given: Mapping[str, str]) -> str:
     """Return the text of a prompt; raises `UsageError`."""
     found = PROMPTS.get(name)
     if found is None:
-        raise UsageError(f"there is no prompt {name!r}; there are: {', '.join(PROMPTS)}")
+        close, fix = nearest(name, PROMPTS), f"get one of {', '.join(PROMPTS)}"
+        raise UsageError(f"there is no prompt {name!r}", nearest=close, fix=fix)
     about, argument, recipes = found
     if not given.get(argument):
-        raise UsageError(f"the prompt {name} needs {argument}")
+        fix = f"call it with arguments {{{argument}: TEXT}}"
+        raise UsageError(f"the prompt {name} needs {argument}", fix=fix)
     parts = [about, f"{argument}: {given[argument]}", RULES, *(r.as_tools() for r in recipes)]
     return "\n\n".join(parts)

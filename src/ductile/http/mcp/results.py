@@ -34,6 +34,7 @@ UNTRUSTED = frozenset(
         "event_type",
         "events",
         "first_error",
+        "held_plugins",
         "input_schema",
         "last_error",
         "log",
@@ -157,7 +158,7 @@ def read_position(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_DIGITS):
-        raise UsageError("cursor must be the one of the page before")
+        raise UsageError("cursor must be the one of the page before", fix="call without cursor")
     return int(cursor)
 
 

@@ -58,7 +58,8 @@ def route_request(
     for name, value in params.items():
         # It must not lead to another route than the tool declares.
         if not value or "/" in value:
-            raise UsageError(f"{name} must not be empty or contain a slash")
+            fix = f"pass {name} as it is listed"
+            raise UsageError(f"{name} must not be empty or contain a slash", fix=fix)
     parts = [
         quote(params[part[1:-1]], safe="") if part.startswith("{") else part
         for part in template.split("/")

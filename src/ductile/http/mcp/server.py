@@ -5,6 +5,7 @@ This is the only module that imports the SDK: it takes half a second and 30 MB.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -21,12 +22,15 @@ import ductile
 from ductile.errors import DuctileError
 from ductile.http.crash_log import log_loop_error
 from ductile.http.mcp import catalog
+from ductile.http.mcp.refusals import describe_refusal, explain_protocol_error
 from ductile.http.mcp.results import Json
 from ductile.http.mcp.route_caller import InnerRequests, RouteCaller
 from ductile.http.mcp.tool import GatewayTool
 from ductile.http.requests import MAX_BODY
 from ductile.operations.authoring.recipes import RECIPES, RULES
 
+ERROR_BEGINS = 300
+"""Bytes of a response within which its error begins, if it is one."""
 _TEXT, _FLAG, _OBJECT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
 _ROWS = {"type": "array"}
 OUTPUTS: Mapping[str, Json] = {
@@ -65,7 +69,7 @@ class ProtocolHandlers:
         try:
             shown = await catalog.visible_tools(self._caller)
         except DuctileError as error:
-            raise MCPError(INTERNAL_ERROR, error.message) from None
+            raise _protocol_error(INTERNAL_ERROR, error) from None
         return types.ListToolsResult(tools=[_describe(tool) for tool in shown])
 
     async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -102,7 +106,7 @@ class ProtocolHandlers:
         try:
             text = await catalog.read_resource(self._caller, str(params.uri))
         except DuctileError as error:
-            raise MCPError(INVALID_PARAMS, error.message) from None
+            raise _protocol_error(INVALID_PARAMS, error) from None
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, text=text)]
         )
@@ -125,9 +129,14 @@ class ProtocolHandlers:
         try:
             text = catalog.write_prompt(params.name, params.arguments or {})
         except DuctileError as error:
-            raise MCPError(INVALID_PARAMS, error.message) from None
+            raise _protocol_error(INVALID_PARAMS, error) from None
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(messages=[message])
+
+
+def _protocol_error(code: int, error: DuctileError) -> MCPError:
+    """With the code, the fix and the nearest name that a refusal of a tool has."""
+    return MCPError(code, error.message, describe_refusal(error)["error"])
 
 
 def build_server(caller: RouteCaller) -> Server[Any]:
@@ -202,4 +211,6 @@ async def serve_request(request: Request) -> Response:
         for name, value in sent[0]["headers"]
         if name != b"content-length"
     }
+    if b'"error"' in body[:ERROR_BEGINS]:
+        body = json.dumps(explain_protocol_error(json.loads(body))).encode()
     return Response(body, sent[0]["status"], headers)

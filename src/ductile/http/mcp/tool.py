@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -16,8 +17,24 @@ from ductile.http.mcp.route_caller import RouteCaller, RouteError, read_body, ro
 Arguments = Mapping[str, Any]
 Route = tuple[str, str]
 """A method and a path of the route table."""
-ARGUMENTS = {"before": "cursor", "wait": "wait_s"}
+ARGUMENTS = {
+    "before": "cursor",
+    "wait": "wait_s",
+    "duration": "for",
+    "Idempotency-Key": "idempotency_key",
+}
 """Parameters of routes, and the arguments of tools that are passed as these."""
+VALUES = {
+    "cursor": "call without cursor, then pass the cursor of each page",
+    "since": 'pass since as {since: "2026-01-31T12:00:00Z"}',
+    "until": 'pass until as {until: "2026-01-31T12:00:00Z"}',
+    "for": 'pass for as {for: "2h"}',
+    "limit": "pass limit as {limit: 10}",
+    "idempotency_key": "pass a text of 1 to 255 characters, or none",
+}
+"""Arguments, and what to pass if a route refuses their value."""
+SOURCES = {"job_id": "jobs {}", "name": "find {}"}
+"""Arguments, and the call that shows their values."""
 MAX_WAIT = 25.0
 """Seconds: less than the patience of clients."""
 
@@ -60,16 +77,27 @@ class GatewayTool:
         for name in given:
             if name not in self.properties:
                 close = nearest(name, self.properties)
-                raise UsageError(
-                    f"{self.name} has no argument {name!r}", **({"nearest": close} if close else {})
-                )
+                known = ", ".join(self.properties) or "none"
+                fix = f"pass {close} instead of {name}" if close else f"its arguments: {known}"
+                raise UsageError(f"{self.name} has no argument {name!r}", nearest=close, fix=fix)
         for name in self.required:
             if given.get(name) is None:
-                raise UsageError(f"{self.name} needs the argument {name!r}")
+                example = _show_example(self.properties[name])
+                fix = f"call {self.name} {{{name}: {example}}}"
+                if name in SOURCES:
+                    fix += f"; {SOURCES[name]} shows which there are"
+                raise UsageError(f"{self.name} needs the argument {name!r}", fix=fix)
         for name, value in given.items():
             _check_value(name, value, self.properties[name])
 
 
+_EXAMPLES = {
+    "string": '"TEXT"',
+    "integer": "10",
+    "number": "10",
+    "boolean": "true",
+    "object": '{"plugin": "NAME"}',
+}
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -85,13 +113,23 @@ def _check_value(name: str, value: Any, schema: Json) -> None:
         return
     is_flag = isinstance(value, bool)
     if not isinstance(value, _TYPES[kind]) or (is_flag and kind != "boolean"):
-        raise UsageError(f"{name} must be of type {kind}")
+        fix = f"pass {name} as {{{name}: {_show_example(schema)}}}"
+        raise UsageError(f"{name} must be of type {kind}", fix=fix)
     if isinstance(value, (int, float)) and not _is_finite(value):
-        raise UsageError(f"{name} must be a finite number")
+        fix = f"pass {name} as {{{name}: {_show_example(schema)}}}"
+        raise UsageError(f"{name} must be a finite number", fix=fix)
     if "enum" in schema and value not in schema["enum"]:
         close = nearest(str(value), schema["enum"])
         known = ", ".join(schema["enum"])
-        raise UsageError(f"{name} must be one of {known}", **({"nearest": close} if close else {}))
+        fix = f"pass {name} as {{{name}: {json.dumps(close or schema['enum'][0])}}}"
+        raise UsageError(f"{name} must be one of {known}", nearest=close, fix=fix)
+
+
+def _show_example(schema: Json) -> str:
+    """A value of this type."""
+    if "enum" in schema:
+        return json.dumps(schema["enum"][0])
+    return _EXAMPLES.get(schema.get("type", ""), "VALUE")
 
 
 def _is_finite(value: float) -> bool:
@@ -136,7 +174,8 @@ class ToolCall:
         """Return which of these arguments is given; exactly one must be."""
         found = [name for name in names if name in self.given]
         if len(found) != 1:
-            raise UsageError(f"give exactly one of {', '.join(names)}")
+            fix = f"call {self._tool.name} {{{names[0]}: ...}}, or with one of the others alone"
+            raise UsageError(f"give exactly one of {', '.join(names)}", fix=fix)
         return found[0]
 
     def limit(self, default: int = 15, most: int = 50) -> int:
@@ -180,5 +219,8 @@ class ToolCall:
         except RouteError as error:
             name, _, rest = error.message.partition(" ")
             if name in ARGUMENTS:
-                error.message = f"{ARGUMENTS[name]} {rest}"
+                name = ARGUMENTS[name]
+                error.message = f"{name} {rest}"
+            if name in VALUES and "fix" not in error.details:
+                error.details["fix"] = VALUES[name]
             raise

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic_core import CoreSchema, core_schema
 
 from ductile.clock import from_text
-from ductile.config.models.units import parse_duration
+from ductile.config.models.units import DURATION, parse_duration
 
 MAX_INTEGER = 2**62
 _DIGITS = re.compile(r"[0-9]{1,19}")
@@ -220,6 +220,8 @@ class BodyDuration(FieldType):
         if isinstance(value, str):
             try:
                 value = parse_duration(value)
+            except ValueError:
+                raise ValueError(f"must be {DURATION}") from None
             except OverflowError as error:
                 raise ValueError(str(error)) from None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)

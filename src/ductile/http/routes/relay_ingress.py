@@ -96,6 +96,9 @@ class RelayIngress:
             logger("relay").warning("relay refused", **fields, suppressed=suppressed or None)
 
         if refusal.status == 403:
+            prefix = self._current().prefix
+            endpoint = prefix if peer is None else f"{prefix}{peer.name}"
+            self._app_context.refused_webhooks.count(endpoint, refusal.reason)
             self._app_context.record_rejection(refusal.reason, record)
         else:
             record(0)

@@ -92,7 +92,7 @@ def _explain_start(error: Refused, wanted: _Wanted, compiled: CompiledConfig) ->
     from ductile.operations.doctor.locks import find_free_port, find_listener
 
     holder = find_listener(port)
-    run = f"ductile config set {key} {host}:{find_free_port(host, port)}"
+    run = f"ductile config set {key} {host}:{find_free_port(host, port, compiled.settings)}"
     return Refused(f"{message}{f' by {holder}' if holder else ''}{place}", run=run)
 
 

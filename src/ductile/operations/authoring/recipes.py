@@ -44,7 +44,7 @@ DIAGNOSE = Recipe(
     (
         _step("See what needs attention", "ductile status", "overview {}"),
         _step(
-            "Read why the job is where it is, and the command that mends it",
+            "Read why the job is where it is, and the command that repairs it",
             "ductile job why ID",
             "job {job_id}",
         ),

@@ -61,19 +61,26 @@ def read_bundle(path: Path) -> Bundle:
     """The bundle in a file. Raises `NotFound`, or `Refused` for anything else but a bundle."""
     data = _read_bounded(path)
     if sum(map(data.count, (b"{", b"[", b",", b":"))) > MAX_PARTS:
-        raise Refused(f"{path} has more than {MAX_PARTS:,} parts")
+        raise _unusable(f"{path} has more than {MAX_PARTS:,} parts")
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise Refused(f"{path} is not a job bundle: it is not JSON ({error})") from None
+        raise _unusable(f"{path} is not a job bundle: it is not JSON ({error})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise Refused(f"{path} is not a job bundle")
+        raise _unusable(f"{path} is not a job bundle: its `format` is not {FORMAT!r}")
     if document.get("version") != VERSION:
-        raise Refused(f"{path} is a bundle of another version; this ductile reads {VERSION}")
+        raise _unusable(f"{path} is a bundle of another version; this ductile reads {VERSION}")
     # The writer of JSON accepts fewer levels than the reader.
     if too_deep(document, data, DEEPEST_KEPT):
-        raise Refused(f"{path} is nested more than {DEEPEST_KEPT} levels deep")
-    return _parse(document)
+        raise _unusable(f"{path} is nested more than {DEEPEST_KEPT} levels deep")
+    try:
+        return _parse(document)
+    except Refused as refusal:
+        raise _unusable(refusal.message) from None
+
+
+def _unusable(why: str) -> Refused:
+    return Refused(f"{why}; `ductile job bundle ID -o FILE` writes one of a job")
 
 
 def _read_bounded(path: Path) -> bytes:
@@ -81,7 +88,9 @@ def _read_bounded(path: Path) -> bytes:
         # A FIFO would keep the reader waiting.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise NotFound(f"there is no file {path}") from None
+        raise NotFound(
+            f"there is no file {path}; `ductile job bundle ID -o FILE` writes the bundle of a job"
+        ) from None
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -17,7 +17,7 @@ from ductile.config.problems import default_text, known_keys
 from ductile.core.values.suggest import nearest
 from ductile.engine.config import compile_schedules
 from ductile.engine.config.compiled import build, discover_plugins
-from ductile.errors import ConfigError, NotFound, Problem, Refused, dotted
+from ductile.errors import ConfigError, NotFound, Problem, Refused, Severity, dotted
 from ductile.errors import Path as KeyPath
 from ductile.operations.config.seal import seal_with_edit
 
@@ -79,6 +79,10 @@ def check_edit(
     )
     compiled = build(loaded, boot_marker="", environ=environ)
     warnings = [*compiled.warnings, *compile_schedules.past(loaded, now)]
+    refusal = compiled.registry.refusal(str(edit.path[1])) if edit.path[1:] else None
+    if refusal is not None and edit.path[0] == "plugins":
+        message = f"plugin {refusal.name} is refused: {refusal.reason}"
+        warnings.append(Problem(message, edit.path, str(edit.file), severity=Severity.WARNING))
     if (
         compiled.settings.known_secrets.is_secret(edit.path)
         and not edit.references

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,10 +10,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from ductile.config.validate import NO_TOKEN
 from ductile.engine.config.restart_required import RESTART, RESTART_COMMAND
-from ductile.errors import DuctileError, Problem, dotted
+from ductile.errors import ConfigError, DuctileError, Problem, dotted
 
 MAX_EXAMINED = 20
+TOKEN_FILE = "api.token"
 _WORD = re.compile(r"[\w.:/+-]+")
 """A word that means itself for a shell and for sed, but for its dots."""
 
@@ -27,9 +30,20 @@ def find_command(
     """
     if alone and RESTART in problem.message:
         return repeat(RESTART_COMMAND)
+    if alone and problem.message == NO_TOKEN and problem.file is not None:
+        return create_token(Path(problem.file).parent / TOKEN_FILE, repeat)
     if alone and (fix := find_fix(problem)) is not None:
         return repeat(f"ductile {fix}")
     return find_correction(problem) or open_place(problem)
+
+
+def create_token(file: Path, repeat: Callable[[str], str]) -> str:
+    """The command line that writes a random token to a private file, unless it exists, and permits
+    it everything."""
+    random = f"(umask 077; head -c 32 /dev/urandom | base64 -w0 > {quote(str(file))})"
+    tokens = json.dumps([{"token": f"${{file:{file}}}", "scopes": ["*"]}])
+    change = repeat(f"ductile config set api.auth.tokens {quote(tokens)}")
+    return f"test -e {quote(str(file))} || {random}; {change}"
 
 
 def correct_one(error: DuctileError, repeat: Callable[[Problem, str], str]) -> str | None:
@@ -38,7 +52,9 @@ def correct_one(error: DuctileError, repeat: Callable[[Problem, str], str]) -> s
     Of several problems, none is corrected by `config set`, which is refused while others remain.
     """
     rows: Any = error.details.get("problems") or ()
-    problems = [_read_problem(row) for row in rows]
+    # Those of this process have their fix.
+    own = error.problems if isinstance(error, ConfigError) else ()
+    problems = own or [_read_problem(row) for row in rows]
     if len(problems) == 1:
         return find_command(problems[0], partial(repeat, problems[0]))
     found = (find_correction(problem) for problem in problems[:MAX_EXAMINED])

@@ -91,6 +91,16 @@ def state(context: DoctorContext) -> Iterator[Finding]:
             "file permissions differ for the two users, so findings about files may be wrong",
             f"sudo -u '#{owner}' {context.command('system doctor')}",
         )
+    if is_read_only(directory):
+        place = quote(str(find_mount(directory)))
+        yield error(
+            "files",
+            f"{directory} is on a file system that is mounted read-only",
+            "the lock, the socket and the ledger are there; after an error of the disk the kernel "
+            "mounts it so (dmesg)",
+            f"sudo mount -o remount,rw {place}",
+        )
+        return
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         if owner == os.geteuid():
             yield error(
@@ -102,6 +112,20 @@ def state(context: DoctorContext) -> Iterator[Finding]:
         return
     yield from _check_owners(directory)
     yield from _check_modes(context.state, directory)
+
+
+def is_read_only(directory: Path) -> bool:
+    """Whether its file system is mounted without the right to write."""
+    try:
+        return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False  # This user may not see it.
+
+
+def find_mount(path: Path) -> Path:
+    """The directory where the file system of this path is mounted."""
+    path = path.resolve()
+    return next(one for one in (path, *path.parents) if one.is_mount())
 
 
 def _check_visible(context: DoctorContext, directory: Path) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from ductile.config import Settings
 from ductile.engine.instance_lock import NAME
 
 NEAR_PORTS = 20
@@ -39,8 +40,15 @@ def find_listener(port: int) -> str | None:
     sockets = {Path(f"socket:[{inode}]") for inode in _listening(port)}
     for pid in sorted({*_other_processes(), os.getpid()}) if sockets else ():
         if not sockets.isdisjoint(_opened_by(pid)):
-            return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+            return f"process {pid}{_describe_program(pid)}"
     return None
+
+
+def _describe_program(pid: int) -> str:
+    try:
+        return f" ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
+    except OSError:
+        return ""  # It has ended meanwhile.
 
 
 def _listening(port: int) -> Iterator[str]:
@@ -67,9 +75,12 @@ def is_port_taken(host: str, port: int) -> bool:
     return False
 
 
-def find_free_port(host: str, port: int) -> int:
-    """The next port that is free now; the same one if there is none near it."""
-    near = range(port + 1, min(port + NEAR_PORTS, 65536))
+def find_free_port(host: str, port: int, settings: Settings) -> int:
+    """The next port that is free now and no other listener of these settings wants; the same one
+    if there is none near it.
+    """
+    own = {settings.api.address[1], settings.webhooks.address[1]}
+    near = (other for other in range(port + 1, min(port + NEAR_PORTS, 65536)) if other not in own)
     return next((other for other in near if not is_port_taken(host, other)), port)
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from shlex import quote
 
+from ductile.engine.config.compiled import CompiledConfig
+from ductile.operations.config.fixes import open_in_editor
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
-from ductile.operations.reports.repair import find_entrypoint_flaw
+from ductile.operations.reports.repair import find_entrypoint_flaw, find_failed_init
+from ductile.plugins.registry import RefusedPlugin
+
+_IN_MANIFEST = re.compile(r"([\w.-]+\.ya?ml):(\d+):")
 
 
 def refused(context: DoctorContext) -> Iterator[Finding]:
@@ -14,12 +21,11 @@ def refused(context: DoctorContext) -> Iterator[Finding]:
         return
     registry, reload = context.compiled.registry, context.command("system reload")
     for refusal in registry.refused:
-        # A reason contains the command to run, if there is one.
-        _, marked, command = refusal.reason.rpartition("run: ")
-        run = command if marked else context.command("plugin list")
-        if marked and refusal.name in context.refused:
+        command, place = _find_correction(refusal, context.compiled)
+        run = command or context.command("plugin list")
+        if command is not None and refusal.name in context.refused:
             run = f"{command} && {reload}"
-        yield error("plugins", f"plugin {refusal.name} is refused", refusal.reason, run)
+        yield error("plugins", f"plugin {refusal.name} is refused", refusal.reason + place, run)
     for name in sorted(context.refused.keys() & registry.plugins.keys()):
         yield error(
             "plugins",
@@ -27,6 +33,18 @@ def refused(context: DoctorContext) -> Iterator[Finding]:
             f"the cause has been fixed since the last load: {context.refused[name]}",
             reload,
         )
+
+
+def _find_correction(refusal: RefusedPlugin, compiled: CompiledConfig) -> tuple[str | None, str]:
+    """The command that corrects what a refusal names or opens its place, and that place."""
+    if refusal.command is not None:
+        return refusal.command, ""
+    if (found := _IN_MANIFEST.match(refusal.reason)) and refusal.path is not None:
+        return open_in_editor(str(refusal.path / found[1]), int(found[2])), f" (in {refusal.path})"
+    if refusal.path is None and refusal.name in compiled.settings.plugins:
+        file, line, _ = compiled.loaded.locate(("plugins", refusal.name))
+        return open_in_editor(file, line), f"; it is configured at {file}:{line}"
+    return None, ""
 
 
 def interpreters(context: DoctorContext) -> Iterator[Finding]:
@@ -56,8 +74,15 @@ def unready(context: DoctorContext) -> Iterator[Finding]:
             "plugins",
             f"plugin {name} is not ready; its jobs stay queued",
             reason or "its init has not succeeded",
-            context.command(f"logs {name}"),
+            context.command(_explain_init(context, name)),
         )
+
+
+def _explain_init(context: DoctorContext, plugin: str) -> str:
+    """The command that explains the failed `init`."""
+    rows = context.rows
+    init = None if rows is None else rows.read(lambda tx: find_failed_init(tx, plugin))
+    return f"logs {quote(plugin)}" if init is None else f"job why {init['id']}"
 
 
 def sandboxes(context: DoctorContext) -> Iterator[Finding]:

@@ -12,8 +12,9 @@ import ductile
 from ductile.clock import from_text
 from ductile.engine.config.restart_required import RESTART_COMMAND
 from ductile.engine.instance_lock import LockHolder, find_holder
+from ductile.engine.observability.parts import DEAD_MAN
 from ductile.errors import DuctileError
-from ductile.operations.config.fixes import correct_one
+from ductile.operations.config.fixes import correct_one, open_in_editor
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
 from ductile.operations.doctor.ledger import advise_on_ledger
@@ -103,12 +104,13 @@ def _find_others(context: DoctorContext, own: Path) -> Iterator[OtherGateway]:
             continue
         try:
             running = context.ask_at(directory)("/config/view")["config"]
-        except DuctileError:
-            continue
-        if Path(running["config_dir"]).resolve() == context.config_dir.resolve():
-            path, state_dir = running["state"]["path"], running["state"]["dir"]
-            setting = ("state.path", Path(path)) if path else ("state.dir", Path(state_dir))
-            yield OtherGateway(directory, holder.pid, *setting)
+            state, config_dir = running["state"], Path(running["config_dir"])
+            key = "path" if state["path"] else "dir"
+            place = Path(state[key])
+        except (DuctileError, LookupError, TypeError):
+            continue  # Any program may listen there.
+        if config_dir.resolve() == context.config_dir.resolve():
+            yield OtherGateway(directory, holder.pid, f"state.{key}", place)
 
 
 def second(context: DoctorContext) -> Iterator[Finding]:
@@ -141,7 +143,7 @@ def ports(context: DoctorContext) -> Iterator[Finding]:
                 "gateway",
                 f"{find_listener(port) or 'another process'} listens on {host}:{port} ({key})",
                 "a start is refused as long as it does",
-                context.command(f"config set {key} {host}:{find_free_port(host, port)}"),
+                context.command(f"config set {key} {host}:{find_free_port(host, port, settings)}"),
             )
 
 
@@ -192,12 +194,24 @@ def _check_parts(
             if part["critical"]
             else (warning, "its own work is delayed")
         )
+        run = advise_on_ledger(context, part["error"], part["code"]) or restart
+        if part["part"] == DEAD_MAN and (place := _find_monitor(context)) is not None:
+            effect = f"the monitor may report a dead gateway ({place[0]}:{place[1]})"
+            run = context.add_options(f"{open_in_editor(*place)} && ductile system reload")
         yield judge(
             "gateway",
             f"the gateway reports that its {part['part']} fails; {effect}",
             part["error"],
-            advise_on_ledger(context, part["error"], part["code"]) or restart,
+            run,
         )
+
+
+def _find_monitor(context: DoctorContext) -> tuple[str, int] | None:
+    """The place of the URL of the outside monitor."""
+    if context.loaded is None or context.loaded.settings.dead_man is None:
+        return None
+    file, line, _ = context.loaded.locate(("dead_man", "url"))
+    return file, line
 
 
 def configuration(context: DoctorContext) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ def waiting(context: DoctorContext) -> Iterator[Finding]:
         jobs = f"queued jobs of {plugin}: {counts.get(plugin, 1)}"
         why = _held(plugin, compiled, context)
         if why is not None:
-            yield warning("jobs", jobs, why, context.command(f"job list --plugin {plugin}"))
+            yield warning("jobs", jobs, why, context.command(f"job list --plugin {quote(plugin)}"))
         elif plugin in context.refused:
             why = f"the running gateway refuses the plugin: {context.refused[plugin]}"
             yield warning("jobs", jobs, why, context.command("system reload"))
@@ -123,7 +123,7 @@ def breakers(context: DoctorContext) -> Iterator[Finding]:
             "breakers",
             f"the breaker of {row['plugin']} {row['command']} is {row['state']}",
             f"{plugin_list.describe_breaker(row)}; its schedules do not fire",
-            context.command(f"plugin reset-breaker {row['plugin']}"),
+            context.command(f"plugin reset-breaker {quote(row['plugin'])}"),
         )
 
 
@@ -134,12 +134,13 @@ def dead_letters(context: DoctorContext) -> Iterator[Finding]:
     found = context.rows.read(lambda tx: list_failures(tx, context.now))["failures"]
     dead = [row for row in found if row["status"] == JobStatus.DEAD]
     for row in dead[:MAX_SHOWN]:
-        chosen = f"--status dead --plugin {row['plugin']} --command {row['command']}"
+        kind = f"--plugin {quote(row['plugin'])} --command {quote(row['command'])}"
+        many = f"job list --status dead {kind} --not-acknowledged"
         yield warning(
             "jobs",
             f"dead jobs of {row['plugin']} {row['command']}: {row['jobs']}",
             row["last_error"] or "their attempts are used up",
-            context.command(f"job list {chosen} --not-acknowledged"),
+            context.command(f"job why {row['job_id']}" if row["jobs"] == 1 else many),
         )
     yield from _dead_deliveries(context, "webhook", "webhook deliveries --status dead")
     yield from _dead_deliveries(context, "relay", "relay list --status dead")

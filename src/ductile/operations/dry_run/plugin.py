@@ -21,6 +21,7 @@ from ductile.core.jobs.plugin_protocol import ProtocolError, Response, read_resp
 from ductile.core.jobs.prepare import PluginPlan, Ready, Unrunnable, prepare
 from ductile.core.jobs.response_advice import Advice, Expected, advise
 from ductile.core.values.redact import hide_secret_keys
+from ductile.core.values.suggest import nearest
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.errors import Refused, Severity
 from ductile.model import Ending, JobStatus, Json, Outcome, Settlement, make_unstored_job
@@ -114,7 +115,8 @@ def attempt(
         job, orjson.dumps(dict(test.state)).decode(), test.context or {}, plan, None, now
     )
     if isinstance(ready, Unrunnable):
-        raise Refused(ready.reason)
+        close = None if test.command in plan.commands else nearest(test.command, plan.commands)
+        raise Refused(ready.reason, **({"nearest": close} if close else {}))
     outcome = start(ready)
     rules = compiled.rules(test.plugin, test.command)
     chance, base_id = entropy.uniform(), entropy.uuid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from shlex import quote
@@ -10,19 +11,24 @@ from typing import Any
 import orjson
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.jobs.commands import INIT
 from ductile.core.jobs.prepare import PluginPlan
 from ductile.core.pipelines.graph import SWITCH_PLUGIN, WAIT_PLUGIN
 from ductile.core.values.suggest import nearest
+from ductile.core.waits.parse import WaitKind
+from ductile.engine.config.check_plugins import list_declared_events
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.enqueue import enable_command
 from ductile.errors import Path, dotted
 from ductile.operations.config.fixes import open_in_editor
+from ductile.operations.reports.failed_attempts import RELOAD, REPEATABLE, find_cause
+from ductile.operations.reports.waits_for import find_setting
+from ductile.operations.waits.describe import find_open_wait
 from ductile.plugins.validate import find_similar_interpreter
 from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_interpreter
 from ductile.store.engines.api import Tx
 from ductile.store.flow.pauses import load_pauses
-
-REPEATABLE = frozenset({"failed", "timed_out", "dead"})
+from ductile.store.jobs.read import JobFilter, describe_job, list_jobs
 
 
 def find_repair(
@@ -37,11 +43,11 @@ def find_repair(
     """A command line without `--config`; None where nothing is to be repaired."""
     id, plugin = job["id"], job["plugin"]
     if job["status"] in REPEATABLE:
-        return _correct_program(plugin, compiled) + f"ductile job retry {id}"
-    for kind, _, place in find_unrouted(job, compiled):
-        if place is not None:
-            path, value = quote(dotted(place)), quote(kind)
-            return f"ductile config set {path} {value} && ductile system reload"
+        return _retry(tx, job, compiled)
+    for event in find_unrouted(job, compiled):
+        if event.at is not None:
+            path, value = quote(dotted(event.at)), quote(event.value)
+            return f"ductile config set {path} {value} && {RELOAD}"
     if job["status"] == "succeeded" and (found := _find_false_condition(tx, id, compiled)):
         return open_in_editor(*found)
     if job["status"] == "succeeded" and plugin == SWITCH_PLUGIN and job.get("pipeline"):
@@ -49,22 +55,49 @@ def find_repair(
         return f"ductile pipeline dry-run {quote(step)} --job {id}"
     if job["status"] != "queued" or waits_for is None:
         return None
-    return _release(tx, job, compiled, served=served, now=now)
+    return _release(tx, job, compiled, waits_for, served=served, now=now)
 
 
-def find_unrouted(
-    job: Mapping[str, Any], compiled: CompiledConfig
-) -> Iterator[tuple[str, str | None, Path | None]]:
+@dataclass(frozen=True, slots=True)
+class UnroutedEvent:
+    """An event type that led nowhere, and the setting that was probably meant to name it."""
+
+    kind: str
+    close: str | None = None
+    """The nearest type that a pipeline or route names."""
+    at: Path | None = None
+    value: str = ""
+    """What the setting has to be."""
+
+
+def find_unrouted(job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[UnroutedEvent]:
     """The types of its events that nothing names, each with the nearest one and its setting."""
     if job["status"] != "succeeded" or not isinstance(job["result"], dict):
         return
     router, plugin = compiled.tx_config.router, job["plugin"]
     place = (job.get("pipeline") or "", job.get("step_path") or "")
     events = [each for each in job["result"].get("events") or () if isinstance(each, dict)]
-    for kind in dict.fromkeys(str(event.get("type")) for event in events):
-        if not router.has_target(plugin, *place, kind):
-            close = nearest(kind, named_types(compiled, plugin))
-            yield kind, close, None if close is None else _find_trigger(compiled, plugin, close)
+    kinds = dict.fromkeys(str(event.get("type")) for event in events)
+    for kind in kinds:
+        if router.has_target(plugin, *place, kind):
+            continue
+        close = nearest(kind, named_types(compiled, plugin))
+        if close == kind:
+            yield UnroutedEvent(kind, close, _find_source(compiled, kind), plugin)
+        else:
+            # A setting that means another event is left alone.
+            known = {*kinds, *list_declared_events(compiled.registry)}
+            is_meant = close is not None and nearest(close, known) == kind
+            at = _find_trigger(compiled, plugin, close) if close and is_meant else None
+            yield UnroutedEvent(kind, close, at, kind)
+
+
+def _find_source(compiled: CompiledConfig, kind: str) -> Path | None:
+    """The `from_plugin` of a pipeline that starts on this type, but of another plugin's events."""
+    for pipeline in compiled.tx_config.router.pipelines.values():
+        if pipeline.on == kind and pipeline.from_plugin is not None:
+            return (*pipeline.at, "from_plugin")
+    return None
 
 
 def named_types(compiled: CompiledConfig, plugin: str) -> set[str]:
@@ -99,13 +132,19 @@ def _find_false_condition(
     return None
 
 
-def _correct_program(plugin: str, compiled: CompiledConfig) -> str:
-    """What has to be done before a retry can succeed; empty if nothing is known."""
+def _retry(tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig) -> str:
+    """The retry of a failed job, after what has to be done before it can succeed."""
+    plugin, again = job["plugin"], f"ductile job retry {job['id']}"
     if plugin in compiled.registry.disabled:
-        return f"{enable_command(plugin)} && "
+        return f"{enable_command(plugin)} && {again}"
     plan = compiled.plans.get(plugin)
     flaw = None if plan is None else find_entrypoint_flaw(plan)
-    return "" if flaw is None or not flaw.corrects else f"{flaw.run} && "
+    if flaw is not None and flaw.corrects:
+        return f"{flaw.run} && {again}"
+    cause = find_cause(tx, job, compiled)
+    if cause is None:
+        return again
+    return " && ".join((*cause.run, again) if cause.has_retry else cause.run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +174,27 @@ def find_entrypoint_flaw(plan: PluginPlan) -> EntrypointFlaw | None:
     if missing is None:
         return None
     close = find_similar_interpreter(missing, search_path)
-    run = f"sed -i {quote(f'1s|{missing}|{close}|')} {file}" if close else f"command -v {missing}"
+    # Another text might mean something to sed.
+    is_plain = re.fullmatch(r"[\w./+-]+", missing) is not None
+    edit = quote(f"1s|{missing}|{close}|") if close and is_plain else None
+    run = f"sed -i {edit} {file}" if edit else f"command -v {quote(missing)}"
     what, why = f"{missing} is missing", f"the first line of {entrypoint} names it"
-    return EntrypointFlaw(what, why, run, corrects=close is not None)
+    return EntrypointFlaw(what, why, run, corrects=edit is not None)
 
 
 def _release(
-    tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig, *, served: bool, now: datetime
+    tx: Tx,
+    job: Mapping[str, Any],
+    compiled: CompiledConfig,
+    waits_for: str,
+    *,
+    served: bool,
+    now: datetime,
 ) -> str | None:
     """The command that lets a queued job run."""
     plugin = job["plugin"]
-    if plugin == WAIT_PLUGIN:
-        return "ductile approval list"
+    if plugin == WAIT_PLUGIN and (wait := find_open_wait(tx, job["id"])):
+        return "ductile approval list" if wait.kind == WaitKind.APPROVAL else None
     if job.get("next_retry_at"):
         return f"ductile job retry {job['id']}"
     if plugin in compiled.held() or not compiled.expects(plugin):
@@ -158,4 +206,19 @@ def _release(
         return f"ductile plugin resume {quote(plugin)}"
     if (pipeline := job.get("pipeline")) and pipeline in pauses.pipelines:
         return f"ductile pipeline resume {quote(pipeline)}"
-    return None if served else "ductile system start"
+    if not served:
+        return "ductile system start"
+    if "its init failed" in waits_for and (init := find_failed_init(tx, plugin)):
+        return _retry(tx, init, compiled)
+    at = find_setting(tx, job, compiled, waits_for)
+    if at is None:
+        return None
+    file, line, _ = compiled.loaded.locate(at)
+    return f"{open_in_editor(file, line)} && {RELOAD}"
+
+
+def find_failed_init(tx: Tx, plugin: str) -> dict[str, Any] | None:
+    """The last `init` of a plugin, if it has failed."""
+    rows = list_jobs(tx, JobFilter(plugin=plugin, command=INIT), limit=1)
+    found = describe_job(tx, rows[0]["id"]) if rows else None
+    return found if found is not None and found["status"] in REPEATABLE else None

@@ -15,12 +15,14 @@ from ductile.core.flow.pauses import NO_PAUSES, Pauses
 from ductile.core.jobs.commands import INIT
 from ductile.core.pipelines.graph import WAIT_PLUGIN
 from ductile.engine.config.compiled import CompiledConfig
+from ductile.errors import Path
 from ductile.operations.cluster.placement import describe_other_nodes, describe_pipelines
 from ductile.operations.flow.holds import (
     JobStart,
     describe_debounced,
     describe_held_jobs,
     describe_holds,
+    find_held_run,
 )
 from ductile.operations.waits.describe import describe_waits
 from ductile.store.engines.api import Tx
@@ -45,6 +47,9 @@ class RunningJobs:
     """By id."""
 
 
+BUSY = "all workers are busy"
+LIMITS = {"parallelism": "(parallelism)", "concurrency": "(concurrency)", "rate": "rate limit of"}
+"""Settings of a plugin, and how the reasons name them."""
 NOTHING_RUNS = RunningJobs({}, {}, {}, {}, {})
 
 
@@ -156,7 +161,28 @@ def waits_for(
         # Other nodes of the same database may be running.
         return f"no gateway is running{' here' if compiled.settings.state.url else ''}"
     blocked = holds.get(row["id"]) or _blocked_by(row, compiled, running)
-    return blocked or "all workers are busy"
+    return blocked or _describe_busy(compiled, running)
+
+
+def _describe_busy(compiled: CompiledConfig, running: RunningJobs) -> str:
+    """With the job that has run longest: its end frees a worker."""
+    if not running.oldest:
+        return BUSY
+    plugin, start = min(running.oldest.items(), key=lambda item: item[1])
+    return f"{BUSY}{_describe_start(compiled, plugin, start)}"
+
+
+def find_setting(
+    tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig, reason: str
+) -> Path | None:
+    """The setting that makes a queued job wait for this reason; None if it is not a limit."""
+    if run := find_held_run(tx, job["id"]):
+        pipeline = compiled.tx_config.router.pipelines.get(run.pipeline)
+        return None if pipeline is None else (*pipeline.at, "concurrency")
+    if reason.startswith(BUSY):
+        return ("service", "max_workers")
+    plugin = ("plugins", job["plugin"])
+    return next(((*plugin, key) for key, sign in LIMITS.items() if sign in reason), None)
 
 
 def _describe_start(compiled: CompiledConfig, plugin: str, start: JobStart) -> str:

@@ -62,6 +62,11 @@ def describe_waiting_runs(tx: Tx, run_ids: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def find_open_wait(tx: Tx, job_id: str) -> WaitRow | None:
+    """What this job waits for; None if its wait has not begun or has ended."""
+    return next(iter(wait_rows.list_open(tx, [job_id])), None)
+
+
 def describe_row(row: WaitRow) -> str:
     """What a job waits for, and what an operator can do about it."""
     until = f", until {row.due_at}" if row.due_at is not None else ""

@@ -57,7 +57,7 @@ export function JobActions({ job, onDone }: JobActionsProps) {
           Retry
         </button>
       )}
-      {can('jobs:rw') && mayNeedSomebody(job) && (
+      {can('jobs:rw') && mayNeedOperator(job) && (
         <button
           type="button"
           title="It stays as it is, and is no longer on the home page."
@@ -87,7 +87,7 @@ export function JobActions({ job, onDone }: JobActionsProps) {
   );
 }
 
-function mayNeedSomebody({ status, pruned, cancelled, acknowledged_at }: Job): boolean {
+function mayNeedOperator({ status, pruned, cancelled, acknowledged_at }: Job): boolean {
   return FAILED.has(status) && !pruned && !cancelled && !acknowledged_at;
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ from ductile.cli.command import CommandContext, read, write
 from ductile.cli.display import print_config_value
 from ductile.cli.options import SETTING
 from ductile.errors import ConfigError, Problem, Refused, UsageError, dotted
+
+_PLAIN = re.compile(r"[\w.:/+-]{1,64}")
+"""A value that needs no quotes."""
 
 if TYPE_CHECKING:
     from ductile.config.edit.editor import ConfigEditor, FileEdit
@@ -73,7 +78,7 @@ def set_(
     path, text = _parse_assignment(path, value)
     editor = _open_editor(context)
     edit = _plan_edit(editor, path, text, replace_variable)
-    warnings = _check(context, edit)
+    warnings = _check(context, edit, text)
     seal = seal_with_edit(editor.config.parent, edit, must_match=lock)
     if edit.is_change and not context.dry_run:
         _refuse_to_lose_gateway(context, edit)
@@ -129,17 +134,47 @@ def _plan_edit(editor: ConfigEditor, path: str, text: str, over_references: bool
     return editor.set(path, parse_value(text), over_references=over_references)
 
 
-def _check(context: CommandContext, edit: FileEdit) -> list[Problem]:
+def _check(context: CommandContext, edit: FileEdit, text: str) -> list[Problem]:
     from ductile.clock import SystemClock
     from ductile.operations.config.edit import check_edit
 
     try:
         return check_edit(context.config, edit, environ=os.environ, now=SystemClock().now())
-    except ConfigError:
+    except ConfigError as error:
         if not context.as_json:
             message = "nothing was written; the resulting configuration has errors:"
             output.print_stderr(message)
+        if run := _find_other_edit(edit, text, error.problems):
+            error.details["run"] = run
         raise
+
+
+def _find_other_edit(edit: FileEdit, text: str, problems: Sequence[Problem]) -> str | None:
+    """The command to try instead, if only the edit is wrong: its place in the file is unchanged.
+
+    A value is repeated only if it cannot be a secret.
+    """
+    from ductile.config.validate import NO_TOKEN
+
+    if problems[0].message == NO_TOKEN:
+        return None  # It lacks something else.
+    own = (p.path[: len(edit.path)] == edit.path[: len(p.path)] for p in problems)
+    if not all(own):
+        return None
+    from ductile.core.values.redact import names_a_secret
+
+    path, only = dotted(edit.path), problems[0]
+    length = len(only.path)
+    is_key = 0 < length <= len(edit.path) and only.found is None and only.nearest is not None
+    if only.path == edit.path and only.nearest and not is_key:
+        return f"ductile config set {quote(path)} {quote(only.nearest)}"
+    if not is_key:
+        is_known = only.found is not None and only.path == edit.path
+        return f"ductile config get {quote(path)}" if is_known else "ductile config show"
+    right = dotted((*only.path[:-1], str(only.nearest), *edit.path[length:]))
+    is_plain = _PLAIN.fullmatch(text) and not any(names_a_secret(str(part)) for part in edit.path)
+    shown = quote(text) if is_plain else "-"
+    return f"ductile config set {quote(right)} {shown}"
 
 
 def _next_commands(context: CommandContext, edit: FileEdit, needs_lock: bool) -> list[str]:

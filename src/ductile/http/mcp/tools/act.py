@@ -44,7 +44,10 @@ async def run(call: ToolCall) -> Json:
 
 async def _run_command(call: ToolCall, body: Json) -> Json:
     if "command" not in call.given:
-        raise UsageError("run needs the command of the plugin")
+        name = call["plugin"]
+        raise UsageError(
+            "run needs the command of the plugin", fix=f"find {{name: {name!r}}} shows its commands"
+        )
     started = await call.act(
         "/plugin/{plugin}/{command}",
         body=body,
@@ -121,7 +124,10 @@ def _check_preview(call: ToolCall) -> None:
 def _bulk_body(call: ToolCall, limit: int) -> Json:
     _check_preview(call)
     if not isinstance(call["filter"], dict) or not call["filter"]:
-        raise UsageError("filter must name at least one of plugin, command, status, before")
+        raise UsageError(
+            "filter must name at least one of plugin, command, status, before",
+            fix='pass filter as {filter: {"plugin": "NAME", "status": "dead"}}',
+        )
     return {
         "filter": call["filter"],
         "limit": limit,
@@ -191,10 +197,14 @@ async def pause(call: ToolCall) -> Json:
     action, kind = call["action"], call["kind"]
     body: Json = {"dry_run": call.dry_run}
     if kind != "gateway" and "name" not in call.given:
-        raise UsageError(f"name the {kind}")
+        lookup = "schedules {}" if kind == "schedule" else "find {}"
+        raise UsageError(f"name the {kind}", fix=f"{lookup} lists the names")
     if action == "reset_breaker":
         if kind != "plugin":
-            raise UsageError("a breaker belongs to a plugin: kind must be plugin")
+            raise UsageError(
+                "a breaker belongs to a plugin: kind must be plugin",
+                fix='pass kind as {kind: "plugin"}',
+            )
         done = await call.act("/system/reset/{plugin}", body=body, plugin=call["name"])
     elif kind == "schedule":
         done = await _pause_schedule(call, action, body)
@@ -211,7 +221,7 @@ async def pause(call: ToolCall) -> Json:
 async def _pause_schedule(call: ToolCall, action: str, body: Json) -> Json:
     plugin, _, id = str(call["name"]).partition("/")
     if not id:
-        raise UsageError("a schedule is named plugin/id")
+        raise UsageError("a schedule is named plugin/id", fix="schedules {} lists the names")
     return await call.act(
         f"/scheduler/{{plugin}}/{{schedule}}/{action}", body=body, plugin=plugin, schedule=id
     )

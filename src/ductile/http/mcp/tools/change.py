@@ -13,6 +13,7 @@ from ductile.http.mcp.tools.observe import TEXT, word_of
 
 READS = frozenset({"check", "plan", "watch", "history"})
 COMPARED_JOBS = 10
+SHOWN_MEMBERS = 20
 TRIAL = (
     "plugin",
     "command",
@@ -42,7 +43,8 @@ async def config(call: ToolCall) -> Json:
         done = await call.act("/system/reload", body={"dry_run": call.dry_run})
         return shorten({**done, "dry_run": call.dry_run, "done": not call.dry_run})
     if "path" not in call.given or "value" not in call.given:
-        raise UsageError("set needs the path of the setting and its value")
+        fix = 'call config {action: "set", path: "plugins.NAME.config.KEY", value: VALUE}'
+        raise UsageError("set needs the path of the setting and its value", fix=fix)
     body = {"path": call["path"], "value": call["value"], "dry_run": call.dry_run}
     changed = await call.act("/config/set", body=body)
     if call.dry_run or not changed["changed"]:
@@ -76,9 +78,9 @@ async def _view(call: ToolCall) -> Json:
         members = _members(found)
         if part not in members:
             close = nearest(part, members)
-            raise NotFound(
-                f"{path} is not set: there is no {part!r}", **({"nearest": close} if close else {})
-            )
+            known = ", ".join(sorted(members)[:SHOWN_MEMBERS]) or "none"
+            fix = f"view one of {known}" if close is None else None
+            raise NotFound(f"{path} is not set: there is no {part!r}", nearest=close, fix=fix)
         found = members[part]
     return {"path": path, "untrusted_value": found}
 
@@ -106,7 +108,8 @@ async def plugin(call: ToolCall) -> Json:
         done = await call.act(path, body={"limit": COMPARED_JOBS}, plugin=name)
         return shorten({**mark(pick(done, "is_loaded", "summary", "jobs")), "done": True})
     if "command" not in call.given:
-        raise UsageError("test needs the command of the plugin")
+        fix = f"find {{name: {name!r}}} shows its commands"
+        raise UsageError("test needs the command of the plugin", fix=fix)
     path = "/plugins/{plugin}/test/{command}"
     body = call.only("payload")
     done = await call.act(path, body=body, plugin=name, command=str(call["command"]))

@@ -158,7 +158,8 @@ async def runs(call: ToolCall) -> Json:
 
 async def _compare_runs(call: ToolCall) -> Json:
     if "pipeline" not in call.given:
-        raise UsageError("name the pipeline whose runs to compare")
+        fix = 'find {kind: "pipeline"} lists the pipelines'
+        raise UsageError("name the pipeline whose runs to compare", fix=fix)
     query = {"since": call.get("since"), "run": call.get("run_id"), "before": call.get("cursor")}
     return await fetch_page(
         lambda limit: call.read(

@@ -167,10 +167,9 @@ class DeliveriesDiscardModel(ResponseModel):
     dry_run: bool = OMITTED
 
 
-class WebhookModel(ResponseModel):
-    """A webhook for agents, without its secret."""
+class WebhookFields(ResponseModel):
+    """What a webhook for agents is created with, without its secret."""
 
-    id: int
     source_identifier: str
     event_type: str
     agent_intent: str
@@ -178,6 +177,12 @@ class WebhookModel(ResponseModel):
     target_url: str | None
     plugin: str | None
     pipeline: str | None
+
+
+class WebhookModel(WebhookFields):
+    """A webhook for agents, without its secret."""
+
+    id: int
     created_at: Timestamp
 
 
@@ -193,16 +198,9 @@ class WebhookCreatedModel(WebhookModel):
     secret: str = OMITTED
 
 
-class WebhookPlanModel(ResponseModel):
+class WebhookPlanModel(WebhookFields):
     """With `dry_run`: the webhook that would be created."""
 
-    source_identifier: str
-    event_type: str
-    agent_intent: str
-    target_session: str
-    target_url: str | None
-    plugin: str | None
-    pipeline: str | None
     dry_run: bool
 
 

@@ -27,7 +27,7 @@ class PluginSandboxModel(ResponseModel):
 
     level: Literal["best_effort", "enforce"]
     held: list[str]
-    """What the kernel enforces: files, network, sockets, processes, signals."""
+    """What the kernel enforces: files, network, sockets, processes, signals, system calls."""
     not_held: dict[str, str]
     """What it cannot enforce, and why."""
     read: list[str]
@@ -42,8 +42,8 @@ class PluginSandboxModel(ResponseModel):
     file_size: int | None
 
 
-class PluginModel(ResponseModel):
-    """A plugin that was found or configured."""
+class PluginFields(ResponseModel):
+    """What every response about a plugin contains."""
 
     name: str
     state: Literal["ready", "unhealthy", "refused", "shadowed", "disabled", "available", "missing"]
@@ -52,8 +52,6 @@ class PluginModel(ResponseModel):
     paused: PauseModel | None
     version: str = OMITTED
     protocol: int = OMITTED
-    commands: dict[str, str]
-    """The type of each command."""
     uses: str | None = OMITTED
     parallelism: int | None = OMITTED
     breakers: list[dict[str, Any]] = OMITTED
@@ -66,6 +64,13 @@ class PluginModel(ResponseModel):
     sandbox: PluginSandboxModel | None = OMITTED
     """Null if it has none."""
     description: str = OMITTED
+
+
+class PluginModel(PluginFields):
+    """A plugin that was found or configured."""
+
+    commands: dict[str, str]
+    """The type of each command."""
 
 
 class PluginsModel(ResponseModel):
@@ -85,28 +90,10 @@ class CommandModel(ResponseModel):
     idempotent: bool | None
 
 
-class PluginDetailModel(ResponseModel):
+class PluginDetailModel(PluginFields):
     """A plugin and its commands."""
 
-    name: str
-    state: str
-    reason: str | None
-    paused: PauseModel | None
-    version: str = OMITTED
-    protocol: int = OMITTED
     commands: list[CommandModel]
-    uses: str | None = OMITTED
-    parallelism: int | None = OMITTED
-    breakers: list[dict[str, Any]] = OMITTED
-    """Circuit breakers that are not closed."""
-    path: str | None
-    environment: str | None = OMITTED
-    """The directory of the virtual environment that it runs in."""
-    start: PluginStartModel | None = OMITTED
-    """Null if each job starts an interpreter or a program of its own."""
-    sandbox: PluginSandboxModel | None = OMITTED
-    """Null if it has none."""
-    description: str = OMITTED
 
 
 class CheckupModel(ResponseModel):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from dataclasses import asdict
+from ipaddress import ip_address, ip_network
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -18,6 +21,7 @@ from ductile.core.delivery.signatures import verify
 from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
+from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.webhook import ReceiveEvent
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
@@ -48,6 +52,10 @@ if TYPE_CHECKING:
     from ductile.http.models.queries import WebhookRemovalQuery
 
 SECRET_BYTES = 32
+OWN_NETWORKS = tuple(
+    map(ip_network, ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+)
+"""Where the receivers of an operator usually are."""
 METRIC_NAME = "/gateway/webhooks"
 
 
@@ -139,7 +147,7 @@ def _generate_secret() -> str:
 
 def _new_webhook(services: Services, body: NewWebhookBody) -> NewWebhook:
     if body.target_url is not None:
-        _check_url(body.target_url, services.compiled.settings.gateway.allowed_networks)
+        _check_url(body.target_url, services.compiled)
     if body.plugin is not None:
         services.check(body.plugin, HANDLE)
     if body.pipeline is not None:
@@ -155,8 +163,9 @@ def _new_webhook(services: Services, body: NewWebhookBody) -> NewWebhook:
     )
 
 
-def _check_url(url: str, networks: tuple[str, ...]) -> None:
+def _check_url(url: str, compiled: CompiledConfig) -> None:
     """Check what is known before a DNS look-up; each send checks everything again."""
+    networks = compiled.settings.gateway.allowed_networks
     try:
         target = ssrf.parse_url(url, networks)
         if target.literal:
@@ -164,7 +173,25 @@ def _check_url(url: str, networks: tuple[str, ...]) -> None:
         if not (target.secure or networks):
             raise ssrf.Forbidden("must be https, since gateway.allowed_networks is empty")
     except ssrf.Forbidden as refusal:
-        raise UsageError(f"target_url: {refusal}") from None
+        run = _allow_host(url, networks)
+        message, details = f"target_url: {refusal}", {} if run is None else {"run": run}
+        raise UsageError(message, **details) from None
+
+
+def _allow_host(url: str, networks: tuple[str, ...]) -> str | None:
+    """The command that allows a private address; None for names and all other addresses, such as
+    those that serve the credentials of a cloud machine.
+    """
+    try:
+        target = ssrf.parse_url(url, networks)
+        address = ip_address(target.host)
+    except (ssrf.Forbidden, ValueError):
+        return None
+    if not any(address in network for network in OWN_NETWORKS):
+        return None
+    allowed = json.dumps([*networks, f"{address}/{address.max_prefixlen}"])
+    path = "gateway.allowed_networks"
+    return f"ductile config set {path} {quote(allowed)} && ductile system reload"
 
 
 def _check_scope(request: Request, new: NewWebhook) -> None:

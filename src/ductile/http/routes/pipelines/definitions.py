@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,9 +22,6 @@ from ductile.operations.pipelines import find_pipeline
 from ductile.store.engines.api import Tx
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs.runs import SHOWN, find_last_runs
-
-if TYPE_CHECKING:
-    pass
 
 RUNS_SCOPE = "jobs:ro"
 
