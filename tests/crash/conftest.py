@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.gateway_process import GatewayProcess, record_run
+from tests.engine.conftest import another  # noqa: F401 - a fixture
 from tests.engine.site import OK, Site
 from tests.waiting import until
 
@@ -41,19 +42,3 @@ def start_gateway(site: Site) -> Iterator[Callable[..., GatewayProcess]]:
     yield start_gateway
     for process in processes:
         process.end()
-
-
-@pytest.fixture
-def another() -> Iterator[Callable[[], Site]]:
-    """Makes installations, for several gateways at a time."""
-    made: list[Site] = []
-
-    def another() -> Site:
-        made.append(Site(Path(tempfile.mkdtemp(prefix="dt-"))))
-        return made[-1]
-
-    yield another
-    for site in made:
-        site.close()
-        until(lambda site=site: site.alive() == [])  # type: ignore[misc]
-        shutil.rmtree(site.folder, ignore_errors=True)

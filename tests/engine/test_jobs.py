@@ -372,23 +372,6 @@ def test_job_row_of_a_disabled_plugin_ends_with_the_reason(site: Site, script) -
 # State and facts
 
 
-def test_too_large_state_fails_the_job_and_keeps_the_old_state(site: Site) -> None:
-    site.plugin(
-        "big",
-        PYTHON + "r = json.load(sys.stdin)\n"
-        "u = {'a': 1} if not r['payload'] else {'b': 'x' * 1024**2}\n"
-        "print(json.dumps({'status': 'ok', 'result': r['state'], 'state_updates': u}))",
-        retry={"max_attempts": 1},
-    )
-    with site.running() as running:
-        running.run("big")
-        job = running.run("big", payload={"big": True})
-        after = running.run("big")
-    assert job["status"] == "dead"
-    assert "1 MiB" in job["last_error"]
-    assert after["result"]["result"] == {"a": 1}
-
-
 def test_facts_are_stored_and_mirrored_by_the_manifest(site: Site) -> None:
     site.plugin(
         "fact",
@@ -409,12 +392,3 @@ def test_facts_are_stored_and_mirrored_by_the_manifest(site: Site) -> None:
         (2, {"n": 2}),
         (1, {"n": 1}),
     ]
-
-
-def test_duplicate_within_the_dedupe_window_returns_the_first_job(site: Site) -> None:
-    site.plugin("echo", OK)
-    with site.running() as running:
-        first = running.put("echo", dedupe_key="k", dedupe_ttl=60.0)
-        assert running.put("echo", dedupe_key="k", dedupe_ttl=60.0) == first
-        running.ended(first)
-        assert running.put("echo", dedupe_key="k") == first

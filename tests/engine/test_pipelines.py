@@ -22,7 +22,6 @@ from ductile.operations.jobs import JobReplay, JobRetry
 from ductile.operations.pipelines import PipelineStart, StartedPipeline
 from ductile.operations.why import explain_job
 from tests.engine.site import OK, PYTHON, Running, Site
-from tests.postgres import Server
 from tests.waiting import until
 
 Step = dict[str, Any]
@@ -255,11 +254,6 @@ def test_response_that_expands_beyond_the_limit_fails(site: Site) -> None:
 
 
 # Several nodes
-
-
-@pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.database()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from ductile.core.pipelines.diagram import mermaid, tree
 from tests.core.pipelines.compiler.test_compile import compiled, one
-from tests.core.pipelines.compiler.test_compiled_runs import steps_strategy
+from tests.core.pipelines.random_steps import steps_strategy
 from tests.core.pipelines.test_router import pipeline
 
 IF = {"path": "payload.x", "op": "eq", "value": 'a "b"'}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,9 +16,9 @@ from ductile.core.pipelines.pipeline import Compiled
 from ductile.core.pipelines.router import Router
 from ductile.core.pipelines.routes import Routes, compile_routes
 from ductile.model import Event, JobStatus, SubmittedBy
-from tests.core.pipelines.compiled import NOW
 from tests.core.pipelines.compiler.test_compile import PLUGINS
 
+NOW = datetime(2026, 2, 8, 10, tzinfo=UTC)
 A, B, C, D = ({"uses": name} for name in "abcd")
 
 

@@ -306,23 +306,27 @@ def test_more_workers_start_queued_jobs(site: Site) -> None:
 
 
 def test_fewer_workers_end_no_running_job(site: Site) -> None:
-    gate = site.gate()
+    # Of their own, so that no later job passes in the place of a first one.
+    first, later = site.gate("first"), site.gate("later")
+    is_resized = site.folder / "resized"
+    gate = f"if [ -e '{is_resized}' ]; then\n{later.script()}else\n{first.script()}fi\n"
     site.settings["service"]["max_workers"] = 3
-    site.plugin("busy", gate.script() + OK)
+    site.plugin("busy", gate + OK)
     with site.running() as site_run:
         ids = [site_run.put("busy") for _ in range(6)]
         for _ in range(3):
-            gate.arrived()
+            first.arrived()
         set_workers(site, site_run, 1)
+        is_resized.touch()
         pool = site_run.gateway.pool
-        gate.open(3)
+        first.open(3)
         # Of the three slots one is left, which runs the other jobs one after another.
         until(lambda: [bool(pool.slot(n).pid) for n in range(3)] == [True, False, False])
         for _ in range(3):
-            gate.arrived()
-            assert gate.is_empty()
+            later.arrived()
+            assert later.is_empty()
             assert site_run.gateway.busy == 1
-            gate.open()
+            later.open()
         jobs = [site_run.ended(id) for id in ids]
         assert {(job["status"], job["attempt"]) for job in jobs} == {("succeeded", 1)}
 

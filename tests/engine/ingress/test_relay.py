@@ -14,7 +14,6 @@ from ductile.core.delivery.relay import Peer, RelayedEvent, RelayRequest, sign_r
 from ductile.core.jobs.limits import LONGEST_DEDUPE_KEY, LONGEST_NAME
 from ductile.engine.ingress.relay import RelayIngressRules, ReplayedRelay
 from ductile.engine.scheduling.retention import RetentionCleaner
-from ductile.store.jobs import read
 from ductile.store.outbox.relays import Receipt
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Running, Site
@@ -63,19 +62,6 @@ def test_event_becomes_the_first_job_of_a_pipeline(running: Running) -> None:
     assert receipt.job_id is not None
     job = running.job(receipt.job_id)
     assert (job["submitted_by"], job["dedupe_key"]) == ("relay", "relay:home::e-1")
-
-
-def test_u0000_is_stored_as_ufffd(running: Running) -> None:
-    body = event(payload={"a\0": "b\0"}) | {"baggage": {"trace": "t\0"}}
-    receipt = accept(running, verify(running, body))
-    assert receipt.job_id is not None
-    assert running.job(receipt.job_id)["payload"]["payload"] == {"a\ufffd": "b\ufffd"}
-    ledger = running.gateway.ledger
-    row = ledger.read(lambda tx: read.load_job(tx, str(receipt.job_id)))
-    assert row is not None
-    context = ledger.read(lambda tx: tx.one("context", id=row.entered_context_id))
-    assert context is not None
-    assert orjson.loads(context[0])["trace"] == "t\ufffd"
 
 
 def test_longest_names_are_stored(running: Running) -> None:

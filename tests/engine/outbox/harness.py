@@ -160,9 +160,11 @@ class OutboxHarness(ABC):
         """Run SQL on a separate connection, as an operator's script would."""
         execute(self._plain_ledger, sql)
 
-    def set_due(self, id: Any, text: str | None) -> None:
+    def set_due(self, id: Any, text: str | None, status: str = "pending") -> None:
+        """Write a due time as a script does."""
         value = "NULL" if text is None else f"'{text}'"
-        self.execute(f"UPDATE {self.table} SET next_retry_at = {value} WHERE id = '{id}'")
+        changed = f"next_retry_at = {value}, status = '{status}'"
+        self.execute(f"UPDATE {self.table} SET {changed} WHERE id = '{id}'")
 
     def status(self, id: Any) -> str:
         return str(self.row(id)["status"])

@@ -18,7 +18,6 @@ from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site
 from tests.http import harness
 from tests.http.harness import ApiHarness
-from tests.postgres import Server
 from tests.waiting import until
 
 SECRET = "a-shared-secret-of-two"
@@ -29,11 +28,6 @@ pipelines:
   - {{name: offsite, on: made.there, steps: [{{uses: echo}}]}}
 """
 EMIT = """echo '{"status":"ok","result":1,"events":[{"type":"made","payload":{}}]}'\n"""
-
-
-@pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.database()
 
 
 @pytest.fixture

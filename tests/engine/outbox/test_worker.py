@@ -363,12 +363,21 @@ class TestOtherGateways:
         assert living.status(id) == "delivered"
 
 
-UNPARSABLE = ["1700000000", "", "soon", "9999-99-99T99:99:99.999999Z"]
+UNPARSABLE = [
+    "1700000000",
+    "0garbage",
+    "",
+    "soon",
+    "0001-01-01T00:00:00+08:00",
+    "2026-02-30T10:00:00.000000Z",
+    "9999-99-99T99:99:99.999999Z",
+]
 OTHER_FORMATS = [
     "2026-02-08 10:10:00",
     "2026-02-08T03:10:00-07:00",
     "20260208T101000Z",
     "2026-02-08T10:10Z",
+    " 2026-02-08T10:10:00.000000Z",
 ]
 
 
@@ -391,24 +400,31 @@ class TestDueTimesOfScripts:
         assert sorted(logged) == sorted(("warn", message, id) for id in odd)
 
     @on_both
-    def test_times_in_other_formats_are_kept(self, outbox: OutboxHarness) -> None:
+    @pytest.mark.parametrize("status", ["pending", "failed"])
+    def test_times_in_other_formats_are_kept(self, outbox: OutboxHarness, status: str) -> None:
         ids, began = [outbox.put() for _ in OTHER_FORMATS], outbox.clock.now()
         for id, text in zip(ids, OTHER_FORMATS, strict=True):
-            outbox.set_due(id, text)
+            outbox.set_due(id, text, status)
         outbox.policy.poll_seconds = 3600.0
         outbox.run(700)
         assert [at - began for at, _ in outbox.sent] == [timedelta(minutes=10)] * len(ids)
 
     @on_both
-    def test_row_without_a_time_is_sent_within_one_poll(self, outbox: OutboxHarness) -> None:
+    @pytest.mark.parametrize("status", ["pending", "failed"])
+    def test_row_without_a_time_is_sent_within_one_poll_without_a_warning(
+        self, outbox: OutboxHarness, status: str, capsysbinary: pytest.CaptureFixture[bytes]
+    ) -> None:
+        configure("warn", "json")
         outbox.tick()
         id = outbox.put()
-        outbox.set_due(id, None)
+        outbox.set_due(id, None, status)
         for _ in range(5):
             outbox.tick()
             outbox.clock.advance(1)
         assert outbox.status(id) == "delivered"
+        assert capsysbinary.readouterr().out == b""
 
+    @on_both
     @pytest.mark.parametrize("text", [*UNPARSABLE, "2026-02-09 10:00:00", None])
     def test_odd_time_does_not_delay_other_rows(
         self, outbox: OutboxHarness, text: str | None

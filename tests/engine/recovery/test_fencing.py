@@ -24,15 +24,9 @@ from ductile.store.engines.postgres import PostgresLedger
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Site
 from tests.pg_proxy import Proxy, proxied
-from tests.postgres import Server
 from tests.waiting import until
 
 Make = Callable[..., Site]
-
-
-@pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.database()
 
 
 @pytest.fixture

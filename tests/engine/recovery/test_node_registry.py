@@ -20,15 +20,9 @@ from ductile.operations.jobs import cancel
 from tests.engine.recovery.test_takeover import why
 from tests.engine.site import OK, PYTHON, Site
 from tests.engine.test_pipelines import start, wait_for_end
-from tests.postgres import Server
 from tests.waiting import until
 
 Make = Callable[..., Site]
-
-
-@pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.database()
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from ductile.store.jobs import cancel_requests
 from ductile.store.nodes import NodeRequest, RequestKind
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Gate, Running, Site
-from tests.postgres import Server
 from tests.store.conftest import ledger, open_ledger  # noqa: F401 - fixtures
 from tests.waiting import until
 
@@ -142,11 +141,6 @@ def test_request_about_waits_wakes_their_timer(harness: HandlerHarness) -> None:
 
 
 # Two nodes
-
-
-@pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.database()
 
 
 Make = Callable[..., tuple[Site, Gate]]

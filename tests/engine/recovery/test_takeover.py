@@ -34,7 +34,6 @@ from ductile.store.jobs import read
 from tests.conftest import CountingEntropy, FakeClock
 from tests.crash.gateway_process import GatewayProcess
 from tests.engine.site import OK, Running, Site
-from tests.postgres import Server
 from tests.waiting import WAIT_LIMIT, until
 
 ROW = """
@@ -45,11 +44,6 @@ VALUES (%(id)s, 'echo', 'poll', '{}', 'running', %(attempt)s, 4, 'cli',
 """
 STARTED = "2026-02-08T10:00:01.000000Z"
 LONG = LOST_AFTER.total_seconds()
-
-
-@pytest.fixture
-def url(postgres: Server) -> str:
-    return postgres.database()
 
 
 def insert(

@@ -12,10 +12,9 @@ import pytest
 from ductile.engine.config.compiled import INIT_PENDING
 from ductile.errors import LedgerBusy
 from ductile.operations.reports import waits_for
-from ductile.store import notices, schedules
-from ductile.store.engines.api import BEGINNING, Ledger
+from ductile.store import schedules
+from ductile.store.engines.api import Ledger
 from ductile.store.jobs import read, retries
-from ductile.store.jobs.cancel_requests import REQUESTED
 from tests.engine.scheduling.harness import BAD, DAY, HOUR, YEAR, SchedulerHarness
 from tests.engine.site import OK, Site
 from tests.waiting import until
@@ -52,25 +51,6 @@ def test_cron_fires_at_its_times(make_scheduler) -> None:
     harness.run(DAY)
     assert len(harness.fires()) == 24
     assert harness.fires()[0] == "2026-02-08T10:30:00.000000Z"
-
-
-def test_at_fires_once(make_scheduler) -> None:
-    harness = make_scheduler({"at": "2026-02-08T12:00:00Z"})
-    harness.run(DAY)
-    assert harness.fires() == ["2026-02-08T12:00:00.000000Z"]
-    [entry] = harness.ledger.read(lambda tx: tx.dicts("entries"))
-    assert entry["exhausted"] == 1
-
-
-def test_after_fires_once_per_start_and_not_at_a_reload(make_scheduler) -> None:
-    harness = make_scheduler({"after": "30s"})
-    harness.run(HOUR)
-    harness.reload()
-    harness.run(HOUR)
-    assert len(harness.fires()) == 1
-    harness.start()
-    harness.run(HOUR)
-    assert len(harness.fires()) == 2
 
 
 def test_several_schedules_are_independent(make_scheduler) -> None:
@@ -153,17 +133,6 @@ def test_refused_plugin_is_not_scheduled(make_scheduler, site: Site) -> None:
     assert set(harness.reasons()) == {"unhealthy"}
 
 
-def test_overlap_cancel_requests_the_end_of_the_running_job(make_scheduler) -> None:
-    harness = make_scheduler({"every": "5m", "if_running": "cancel"})
-    harness.run(0, outcome=None)
-    old = harness.claim()
-    harness.run(300, outcome=None)
-    stored = harness.ledger.read(lambda tx: notices.list_after(tx, BEGINNING))
-    requests = [notice for notice in stored if notice.type == REQUESTED]
-    assert [notice.job_id for notice in requests] == [old]
-    assert len(harness.fires()) == 2
-
-
 def test_open_breaker_skips_a_failing_plugin(make_scheduler) -> None:
     harness = make_scheduler(
         {"every": "1m"}, circuit_breaker={"threshold": 3, "reset_after": "30m"}
@@ -172,16 +141,6 @@ def test_open_breaker_skips_a_failing_plugin(make_scheduler) -> None:
     # Three failures open the breaker, then one probe every half hour.
     assert 3 + 3 <= len(harness.fires()) <= 3 + 4
     assert harness.reasons()["breaker_open"] > 100
-
-
-def test_breaker_closes_after_a_successful_probe(make_scheduler) -> None:
-    harness = make_scheduler(
-        {"every": "1m"}, circuit_breaker={"threshold": 3, "reset_after": "30m"}
-    )
-    harness.run(10 * 60, outcome=BAD)
-    fired = len(harness.fires())
-    harness.run(HOUR)
-    assert len(harness.fires()) - fired >= 30
 
 
 def test_schedule_fires_only_within_its_window(make_scheduler) -> None:
@@ -211,15 +170,6 @@ def test_paused_schedule_fires_again_when_resumed(make_scheduler) -> None:
     set_paused(harness, False)
     harness.run(HOUR)
     assert len(harness.fires()) in (14, 15, 16)
-
-
-def test_occurrences_of_a_pause_are_not_caught_up(make_scheduler) -> None:
-    harness = make_scheduler({"every": "5m", "catch_up": "run_all"})
-    set_paused(harness, True)
-    harness.run(DAY)
-    set_paused(harness, False)
-    harness.run(300)
-    assert len(harness.fires()) <= 2
 
 
 # Reloads
@@ -319,35 +269,6 @@ def test_clock_jump_neither_floods_nor_stalls(
     # The occurrences of the repeated hour have fired already.
     again = regular // 4 + 1 if -2 * HOUR < seconds < 0 and "cron" in rule else 1
     assert regular - again <= len(harness.fires()) - after <= regular + 1
-
-
-@pytest.mark.parametrize("seconds", JUMPS)
-def test_occurrences_are_unique_through_clock_jumps(make_scheduler, seconds: float) -> None:
-    harness = make_scheduler({"cron": "*/5 * * * *"}, {"id": "e", "every": "5m"})
-    for _ in range(3):
-        harness.run(HOUR)
-        jump_clock(harness, seconds)
-    harness.run(HOUR)
-    for id in ("default", "e"):
-        assert len(harness.fires(id=id)) == len(set(harness.fires(id=id)))
-
-
-def test_at_does_not_fire_again_after_the_clock_is_set_back(make_scheduler) -> None:
-    harness = make_scheduler({"at": "2026-02-08T12:00:00Z"})
-    harness.run(3 * HOUR)
-    jump_clock(harness, -2 * HOUR)
-    harness.run(5 * HOUR)
-    assert len(harness.fires()) == 1
-
-
-def test_open_breaker_does_not_wait_for_a_clock_set_back(make_scheduler) -> None:
-    harness = make_scheduler(
-        {"every": "1m"}, circuit_breaker={"threshold": 1, "reset_after": "30m"}
-    )
-    harness.run(120, outcome=BAD)
-    jump_clock(harness, -10 * YEAR)
-    harness.run(HOUR)
-    assert len(harness.fires()) > 20
 
 
 def test_retry_time_far_ahead_does_not_block_the_schedule(make_scheduler, site: Site) -> None:
