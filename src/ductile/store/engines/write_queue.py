@@ -18,8 +18,9 @@ from typing import Any
 
 from ductile.store.engines.api import Done, Effects, Listener, Tx, Work
 
-CHECK_INTERVAL = 0.005
-"""Seconds between two checks; also how long a transaction waits to be taken along."""
+CHECK_INTERVAL = 0.001
+"""Seconds between two checks; also how long a transaction waits to be taken along. Workers may be
+idle meanwhile."""
 COMMITS_STOPPED = 0.01
 """Seconds without a commit by another thread after which the writer stops relying on them."""
 
