@@ -88,20 +88,41 @@ def handled_signals() -> tuple[int, ...]:
     return tuple(number for number in catchable if _signal.getsignal(number) is not _signal.SIG_DFL)
 
 
+def find_code_descriptors() -> list[int]:
+    """The descriptors of files from which this process executes code, in order.
+
+    Newer versions of libffi keep one, from which they map the code of further C callbacks.
+    """
+    with open("/proc/self/maps", "rb") as maps:
+        parts = [line.rstrip(b"\n").split(None, 5) for line in maps]
+    executed = {part[5] for part in parts if len(part) == 6 and b"x" in part[1]}
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(b"/proc/self/fd/" + name.encode()) in executed:
+                found.append(int(name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
 def make_child_preparation(
-    handled: tuple[int, ...],
+    handled: tuple[int, ...], kept: list[int]
 ) -> Callable[[Streams, Callable[[], None] | None], None]:
     """What to call in a fork that is to run a plugin's code: become the leader of a new group, with
-    default signals, these streams and no other descriptor, and a memory that its user may inspect.
+    default signals, these streams, and a memory that its user may inspect.
 
-    `handled` comes from `handled_signals`. Objects that own a descriptor from 3 must be gone,
-    except for what the second argument uses, which is called before.
+    `handled` comes from `handled_signals`, `kept` from `find_code_descriptors`: no other descriptor
+    stays open. Objects that own one from 3 must be gone, except for what the second argument uses,
+    which is called before.
     """
     # All that it needs is looked up here: a fork copies each page that a lookup writes to.
     set_group, set_handler, default = os.setpgid, _signal.signal, _signal.SIG_DFL
     set_mask, replace, duplicate = _signal.pthread_sigmask, _signal.SIG_SETMASK, os.dup2
     set_attribute, dumpable = _libc_prctl, _PR_SET_DUMPABLE
     close_others = os.closerange if sys.version_info >= (3, 10) else _close_others
+    kept = [2, *(number for number in kept if number > 2), _LAST_DESCRIPTOR]
+    ranges = [(first + 1, end) for first, end in zip(kept, kept[1:])]
     # The C library looks up a function at its first call.
     close_others(_LAST_DESCRIPTOR, _LAST_DESCRIPTOR + 1)
 
@@ -116,7 +137,8 @@ def make_child_preparation(
         duplicate(stderr, 2)
         if restrict is not None:
             restrict()
-        close_others(3, _LAST_DESCRIPTOR)
+        for first, end in ranges:
+            close_others(first, end)
         if set_attribute(dumpable, 1, 0, 0, 0):
             raise _errno_as_error()
 

@@ -81,8 +81,6 @@ class PreparedProgram:
         self.streams = _open_streams()
         self.unused = sys.__stdin__, sys.__stdout__, sys.__stderr__
         """Kept, so that no job takes the time to close them."""
-        handled = tuple(n for n in isolation.handled_signals() if n not in _AS_IN_A_JOB)
-        self.prepare_child = isolation.make_child_preparation(handled)
         try:
             with open(entrypoint, "rb") as file:
                 self.stat = protocol.encode_stat(os.fstat(file.fileno()))
@@ -124,6 +122,9 @@ class PreparedProgram:
     def install(self) -> None:
         """Put the module and the streams of jobs in place, so that a job has less to write to
         inherited memory."""
+        handled = tuple(n for n in isolation.handled_signals() if n not in _AS_IN_A_JOB)
+        kept = isolation.find_code_descriptors()
+        self.prepare_child = isolation.make_child_preparation(handled, kept)
         sys.modules["__main__"] = self._main
         sys.stdin, sys.stdout, sys.stderr = self.streams
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = self.streams  # type: ignore[misc]
@@ -196,7 +197,7 @@ def _import_failure(name: str, error: BaseException) -> ColdOnly:
 
 class _ProcessState:
     """What an import must not change: a fork has no threads and no children, and jobs start with
-    default signals, no descriptors, and the directory of the gateway."""
+    default signals, no files of the plugin, and the directory of the gateway."""
 
     def __init__(self) -> None:
         self._directory, self._mask = os.getcwd(), _umask()
@@ -225,8 +226,11 @@ def _umask() -> int:
 
 
 def _descriptors() -> set[str]:
-    found = set()
+    """Without those that jobs inherit."""
+    found, kept = set(), isolation.find_code_descriptors()
     for name in os.listdir("/proc/self/fd"):
+        if int(name) in kept:
+            continue
         try:
             found.add(f"{name} ({os.readlink(f'/proc/self/fd/{name}')})")
         except OSError:
