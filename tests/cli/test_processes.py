@@ -9,13 +9,14 @@ import re
 import shlex
 import signal
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from ductile.cli import main
+from ductile.cli import in_process, main
 from ductile.cli.client import GatewayClient
 from tests.cli.conftest import HELLO
 from tests.cli.runner import COMMAND, CliRunner, Result, read_until, stop
@@ -229,6 +230,24 @@ def test_an_interrupted_run_queues_its_job_again(
     (row,) = slow("job", "list", "--json").json["jobs"]
     assert (row["status"], row["attempt"], row["max_attempts"]) == ("queued", 2, 5)
     assert row["job_id"] in err
+    assert processes_below(slow.root) == []
+
+
+def test_a_run_that_is_interrupted_at_its_start_queues_its_job_again(
+    slow: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, work: Any, /, *arguments: Any, **more: Any) -> Any:
+            submitted = super().submit(work, *arguments, **more)
+            if arguments:
+                wait_until_running(slow)
+                raise KeyboardInterrupt
+            return submitted
+
+    monkeypatch.setattr(in_process, "ThreadPoolExecutor", Interrupted)
+    assert slow("plugin", "run", "slow").code == 130
+    (row,) = slow("job", "list", "--json").json["jobs"]
+    assert (row["status"], row["attempt"], row["max_attempts"]) == ("queued", 2, 5)
     assert processes_below(slow.root) == []
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -167,13 +167,16 @@ class InProcessGateway(InProcessClient):
     ) -> Json:
         """Run the job. After the timeout or an interrupt, it is queued again."""
         job = self.get(path_to("job", job_id))
+        ran = False
         with ThreadPoolExecutor(1) as thread:
-            work = thread.submit(self._run, job["plugin"], job_id)
             try:
+                # An interrupt may come in here, when the job runs already.
+                work = thread.submit(self._run, job["plugin"], job_id)
                 wait([work], timeout)
-            finally:
                 ran = work.done()
-                self._release(work)
+            finally:
+                if not ran:
+                    self._release(thread)
         work.result()
         if ran and job["plugin"] not in self._gateway.unready:
             # Another node of the same database may have claimed it first.
@@ -200,16 +203,22 @@ class InProcessGateway(InProcessClient):
     def close(self) -> None:
         self._dispatcher.close()
 
-    def _release(self, work: Future[None]) -> None:
-        """Cancel a running attempt, which then does not count."""
+    def _release(self, thread: ThreadPoolExecutor) -> None:
+        """Cancel the attempt that the thread runs, which then does not count."""
         grace = CANCEL_GRACE
-        while not work.done():
-            self._gateway.stopping.set()
+        self._gateway.stopping.set()
+        # The thread does one thing after the other.
+        free = thread.submit(_do_nothing)
+        while not free.done():
             try:
                 self._dispatcher.cancel(Cancellation.STOP, grace)
-                wait([work], CANCEL_INTERVAL)
+                wait([free], CANCEL_INTERVAL)
             except KeyboardInterrupt:
                 grace = 0.0
+
+
+def _do_nothing() -> None:
+    """What a thread does when it is free."""
 
 
 @contextmanager

@@ -121,8 +121,10 @@ def make_child_preparation(
     set_mask, replace, duplicate = _signal.pthread_sigmask, _signal.SIG_SETMASK, os.dup2
     set_attribute, dumpable = _libc_prctl, _PR_SET_DUMPABLE
     close_others = os.closerange if sys.version_info >= (3, 10) else _close_others
-    kept = [2, *(number for number in kept if number > 2), _LAST_DESCRIPTOR]
-    ranges = [(first + 1, end) for first, end in zip(kept, kept[1:])]
+    ranges, first = [], 3
+    for end in (*(number for number in kept if number >= first), _LAST_DESCRIPTOR):
+        ranges.append((first, end))
+        first = end + 1
     # The C library looks up a function at its first call.
     close_others(_LAST_DESCRIPTOR, _LAST_DESCRIPTOR + 1)
 
