@@ -17,9 +17,11 @@ from ductile.operations.reports import waits_for
 from ductile.operations.reports.conditions import describe_place, explain_condition
 from ductile.operations.reports.failed_attempts import find_cause
 from ductile.operations.reports.repair import (
+    MOST_TYPES,
     find_failed_init,
     find_repair,
     find_unrouted,
+    list_unrouted,
     named_types,
 )
 from ductile.operations.reports.waits_for import find_setting
@@ -186,6 +188,9 @@ def _unmatched_events(job: Mapping[str, Any], compiled: CompiledConfig) -> Itera
         elif event.close is not None:
             hint = f"; the nearest that one names is {event.close!r}{place}"
         yield f"Its event {event.kind} was not routed: no route or pipeline matches it{hint}."
+    more = len(list_unrouted(job, compiled)) - MOST_TYPES
+    if more > 0:
+        yield f"Further types of its events were not routed: {more}."
 
 
 def _about_events(tx: Tx, job_id: str, compiled: CompiledConfig) -> Iterator[str]:

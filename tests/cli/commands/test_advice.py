@@ -335,6 +335,15 @@ def test_refused_change_leads_to_the_one_that_is_right_and_not_to_an_unchanged_l
         assert type_line(refused.json["run"]) == 0
 
 
+def test_refused_change_does_not_repeat_a_secret(cli: CliRunner) -> None:
+    config = (cli.root / "config.yaml").read_text()
+    cli.write("config.yaml", config + "dead_man: {url: https://monitor.example/S3CRET}\n")
+    refused = cli("config", "set", "dead_man.ulr", "OTHERS3CRET")
+    assert refused.code == 78
+    assert "config set dead_man.url - --config" in refused.err
+    assert "S3CRET" not in refused.err
+
+
 def test_api_without_a_token_leads_to_the_command_that_creates_one(cli: CliRunner) -> None:
     enable = ("config", "set", "api.enabled", "true", "--json")
     refused = cli(*enable)

@@ -176,11 +176,43 @@ def test_expression_that_misses_a_key_is_opened_and_the_nearest_key_named(
         assert find_job(cli, "sink", "succeeded") == job
 
 
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [
+        ("long", f'echo "$(dirname "$0")/{"a" * 256}: 1" >&2; exit 1'),
+        ("links", 'ln -s loop "$(dirname "$0")/loop"; echo "$(dirname "$0")/loop: 1" >&2; exit 1'),
+        ("list", "echo '[]'; echo 'upstream says no; status is 503' >&2; exit 1"),
+        ("deep", "head -c 60000 /dev/zero | tr '\\0' '['; echo 'no; status is 5' >&2; exit 1"),
+    ],
+)
+def test_no_output_of_a_plugin_keeps_its_failure_unexplained(
+    cli: CliRunner, name: str, script: str
+) -> None:
+    cli.plugin(name, script)
+    configure(cli, f"  {name}: {{retry: {{max_attempts: 1}}}}\n")
+    with cli.gateway():
+        job = cli("run", name, "--json").json["job_id"]
+        why, run = why_of(cli, job)
+    assert "exit code 1" in why
+    assert run is not None
+    assert run.endswith(f"ductile job retry {job}")
+
+
+def test_error_of_a_plugin_is_not_taken_for_that_of_its_step(cli: CliRunner) -> None:
+    cli.plugin("sink", 'echo \'{"status":"error","error":"with: the upstream said no"}\'')
+    flow = "pipelines: [{name: orders, on: order.made, steps: [{uses: sink.poll}]}]\n"
+    configure(cli, "  sink: {retry: {max_attempts: 1}}\n", flow)
+    with cli.gateway():
+        cli("pipeline", "run", "orders")
+        why, run = why_of(cli, job := find_job(cli, "sink", "dead"))
+    assert "Its `with` is at" not in why
+    assert run == f"ductile job retry {job}"
+
+
 def test_pipeline_that_takes_the_type_of_another_plugin_is_corrected(cli: CliRunner) -> None:
-    cli.plugin("shop", EMIT)
-    cli.plugin("sink", OK)
-    flow = "pipelines:\n  - name: orders\n    on: order.made\n    from_plugin: sink\n"
-    configure(cli, "  shop: {}\n  sink: {}\n", flow + "    steps: [{uses: hello}]\n")
+    take_orders_of_sink(cli)
+    emits = "values: {emit: [{event: sink.full}]}"
+    cli.plugin("sink", OK, commands=f"{{name: poll, {emits}}}")
     with cli.gateway():
         job = cli("run", "shop", "--json").json["job_id"]
         why, run = why_of(cli, job)
@@ -189,6 +221,47 @@ def test_pipeline_that_takes_the_type_of_another_plugin_is_corrected(cli: CliRun
         type_commands(cli, run)
         cli("run", "shop")
         assert cli("pipeline", "runs", "orders", "--json").json["runs"]
+
+
+def test_limit_of_a_pipeline_is_not_named_while_its_event_is_debounced(cli: CliRunner) -> None:
+    cli.plugin("shop", EMIT)
+    limits = "debounce: {key: x, wait: 1h}, concurrency: {key: x, limit: 1}"
+    flow = f"pipelines: [{{name: orders, on: order.made, {limits}, steps: [{{uses: hello}}]}}]\n"
+    configure(cli, "  shop: {}\n", flow)
+    with cli.gateway():
+        cli("run", "shop")
+        why, _ = why_of(cli, find_job(cli, "hello", "queued"))
+    assert "debounced until" in why
+    assert "The limit is" not in why
+
+
+def take_orders_of_sink(cli: CliRunner) -> None:
+    """A pipeline that leaves out the event of another plugin."""
+    cli.plugin("shop", EMIT)
+    cli.plugin("sink", OK)
+    flow = "pipelines:\n  - name: orders\n    on: order.made\n    from_plugin: sink\n"
+    configure(cli, "  shop: {}\n  sink: {}\n", flow + "    steps: [{uses: hello}]\n")
+
+
+def test_pipeline_that_may_leave_out_a_plugin_on_purpose_is_not_changed(cli: CliRunner) -> None:
+    take_orders_of_sink(cli)
+    with cli.gateway():
+        job = cli("run", "shop", "--json").json["job_id"]
+        why, run = why_of(cli, job)
+    assert f"only of another plugin ({line_of(cli, 'from_plugin')})" in why
+    assert run is None
+
+
+def test_many_unrouted_events_are_counted(cli: CliRunner) -> None:
+    events = ",".join(f'{{"type":"order.made{number}"}}' for number in range(1000))
+    cli.plugin("shop", f'echo \'{{"status":"ok","result":"x","events":[{events}]}}\'')
+    flow = "pipelines: [{name: orders, on: order.made, steps: [{uses: hello}]}]\n"
+    configure(cli, "  shop: {}\n", flow)
+    with cli.gateway():
+        job = cli("run", "shop", "--json").json["job_id"]
+        why, _ = why_of(cli, job)
+    assert why.count("no route or pipeline matches it") == 20
+    assert why.endswith("Further types of its events were not routed: 980.")
 
 
 def test_setting_that_means_another_event_is_not_changed(cli: CliRunner) -> None:

@@ -13,7 +13,7 @@ from ductile.core.alerts.outage import Outage
 from ductile.engine.alerts import alert_loop
 from ductile.engine.alerts.dead_man import DeadManPinger
 from ductile.engine.observability.health import HealthMonitor
-from ductile.engine.observability.parts import DEAD_MAN, UNDELIVERED
+from ductile.engine.observability.parts import MONITOR, UNDELIVERED
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from tests.conftest import FakeClock
 from tests.engine.site import OK, Running, Site
@@ -167,8 +167,8 @@ def test_failed_request_to_the_monitor_is_a_part_that_fails_until_one_succeeds(
             return {part.part: (part.error, part.critical) for part in health.check()}
 
         pinger.tick(clock.now())
-        why = "the request to the outside monitor failed: HTTP 404"
-        assert failing() == {DEAD_MAN: (why, False)}
+        why = "a request to it failed: HTTP 404"
+        assert failing() == {MONITOR: (why, False)}
         clock.advance(10)
         assert pinger.tick(clock.now()) == 290
         # The next one is sent at once if the URL is corrected.

@@ -299,6 +299,11 @@ def test_refusal_has_a_code_a_fix_and_the_nearest_name(
         ("config", {"action": "apply", "plan": "x"}, "dry_run: true, and pass the id of that"),
         (
             "config",
+            {"action": "set", "path": "service.max_worker", "value": 3},
+            "config {action: \"set\", path: 'service.max_workers', value: VALUE}",
+        ),
+        (
+            "config",
             {"action": "set", "path": "service.log_level", "value": "inf"},
             "config {action: \"set\", path: 'service.log_level', value: 'info'}",
         ),

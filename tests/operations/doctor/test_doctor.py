@@ -476,8 +476,8 @@ def test_each_failing_part_of_a_gateway_has_its_own_advice(
 ) -> None:
     part = {"part": "commit", "error": problem, "code": code, "critical": True}
     place.settings["dead_man"] = {"url": "https://monitor.example/secret"}
-    unheard = {"part": "dead-man", "error": "HTTP 404", "code": "internal", "critical": False}
     late = {"part": "retention", "error": "slow", "code": "internal", "critical": False}
+    unheard = {**late, "part": "outside monitor", "error": "HTTP 404"}
     with run_with_socket(place) as (_, asking):
         ask = asking["ask"]
         ill = {"status": "error", "failing": [part, late, unheard]}
@@ -489,7 +489,7 @@ def test_each_failing_part_of_a_gateway_has_its_own_advice(
     assert finding.run is not None
     assert finding.run.startswith(run.format(state=place.state))
     assert find_one(found, "its retention fails").severity is WARNING
-    monitor = find_one(found, "its dead-man fails; the monitor may report a dead gateway")
+    monitor = find_one(found, "its outside monitor fails; the monitor may report a dead gateway")
     assert f"({place.folder}/config.yaml:" in monitor.what
     assert " && ductile system reload" in str(monitor.run)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -288,7 +289,7 @@ def test_a_killed_zygote_is_replaced(slots: WarmSlots, zygotes: Zygotes) -> None
     ready(slots, warm)
 
 
-def test_modules_of_a_zygote_parse_with_python_3_9() -> None:
+def modules_of_zygotes() -> list[Path]:
     folder = Path(ductile.runner.__file__).parent
     loaded = (
         "supervisor slot plugin_process channel protocol reaper isolation started_flags __init__"
@@ -296,8 +297,39 @@ def test_modules_of_a_zygote_parse_with_python_3_9() -> None:
     own = "program zygote preload job __init__"
     files = [folder / f"{name}.py" for name in loaded.split()]
     files += [folder / "warm" / f"{name}.py" for name in own.split()]
-    for file in files:
-        ast.parse(file.read_text(), str(file), feature_version=(3, 9))
+    return [*files, *(folder / "sandbox").glob("*.py")]
+
+
+@pytest.mark.parametrize("file", modules_of_zygotes(), ids=lambda file: file.stem)
+def test_modules_of_a_zygote_use_nothing_newer_than_python_3_9(file: Path) -> None:
+    tree = ast.parse(file.read_text(), str(file), feature_version=(3, 9))
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    words = {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    assert names.isdisjoint({"pairwise", "batched", "bit_count", "StrEnum", "UTC"})
+    assert words.isdisjoint({"strict", "slots", "kw_only"})
+
+
+def find_python_3_9() -> str | None:
+    # A shim of pyenv is on the path for versions that it does not start.
+    found = glob(str(Path.home() / ".pyenv/versions/3.9.*/bin/python"))
+    on_path = shutil.which("python3.9")
+    if on_path is not None and "shims" not in on_path:
+        found.append(on_path)
+    return found[0] if found else None
+
+
+@pytest.mark.skipif(find_python_3_9() is None, reason="needs python3.9")
+def test_filters_of_a_confined_zygote_are_built_by_python_3_9() -> None:
+    text = """
+from ductile.runner.sandbox import seccomp
+for machine in ("x86_64", "aarch64"):
+    for network in ("none", "ports", "all"):
+        assert seccomp.build_filter(machine, network)
+"""
+    source = Path(ductile.__file__).parents[1]
+    python = find_python_3_9()
+    assert python is not None
+    subprocess.run([python, "-c", text], check=True, env={"PYTHONPATH": str(source)})
 
 
 def test_a_job_that_kills_its_zygote_and_slot_leaves_no_process(

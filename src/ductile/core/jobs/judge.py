@@ -56,6 +56,9 @@ NOTABLE_DELAY = 1.0
 """Seconds between SIGTERM and the end of a process that are mentioned in its error."""
 LONGEST_ERROR = 8 * 1024
 
+LAST_LINE = "; stderr: "
+"""Precedes the last line of stderr in an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -260,7 +263,7 @@ class _Attempt:
             error = outcome.reason or error
             text = "" if outcome.stderr_truncated else self.record.get("stderr", "")
             if code and (last := _last_line(text)):
-                error = f"{error}; stderr: {last}"
+                error = f"{error}{LAST_LINE}{last}"
         if error is None and isinstance(response, Response):
             return self.succeeded(response)
         final = code == EX_CONFIG or (isinstance(response, Response) and not response.retry)

@@ -178,8 +178,10 @@ _BY_REASON = {
 def _advise_on_status(text: str) -> str:
     """The response is an object, but its status is missing or not valid."""
     try:
-        document: dict[str, Json] = json.loads(text)
-    except ValueError:
+        document: Json = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
         return 'the status is "ok" or "error"'
     status = document.get("status")
     if status is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from ductile.engine.observability.parts import DEAD_MAN
 from ductile.engine.outbox.policy import OutboundRequest, SendResult
 from ductile.engine.services import Services
 from ductile.log import logger
@@ -19,7 +18,7 @@ class DeadManPinger:
     """A loop calls `tick`. A request that fails is logged and counted, and not repeated."""
 
     def __init__(self, gateway: Services, send: Callable[[OutboundRequest], SendResult]) -> None:
-        self._gateway, self._send, self._log = gateway, send, logger(DEAD_MAN)
+        self._gateway, self._send, self._log = gateway, send, logger("dead-man")
         self._sent_at = float("-inf")
         self._url: str | None = None
         self._error: str | None = None

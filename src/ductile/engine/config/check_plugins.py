@@ -111,6 +111,13 @@ def list_declared_events(registry: Registry) -> set[str]:
     return set[str]().union(*(_emitted(plugin.manifest) for plugin in registry.plugins.values()))
 
 
+def declares_only_others(registry: Registry, plugin: str, kind: str) -> bool:
+    """Whether a manifest declares event types, and this one is not among them."""
+    found = registry.plugins.get(plugin)
+    declared = _emitted(found.manifest) if found is not None else ()
+    return bool(declared) and kind not in declared
+
+
 def unknown_events(
     settings: Settings, pipelines: Mapping[str, Pipeline], registry: Registry
 ) -> Iterator[Problem]:

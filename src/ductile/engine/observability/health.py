@@ -17,10 +17,10 @@ from ductile.core.alerts.outage import Outage
 from ductile.engine.observability.outages import OutageHistory
 from ductile.engine.observability.parts import (
     CRITICAL_LOOPS,
-    DEAD_MAN,
     DISPATCHER,
     FILE,
     LEDGER,
+    MONITOR,
     UNDELIVERED,
 )
 from ductile.engine.services import Services
@@ -152,8 +152,7 @@ class HealthMonitor:
         if gateway.alerts is not None and gateway.alerts.undelivered:
             yield FailingPart(UNDELIVERED, str(gateway.alerts.undelivered[0]), critical=False)
         if (refusal := gateway.counters.dead_man_error) is not None:
-            why = f"the request to the outside monitor failed: {refusal}"
-            yield FailingPart(DEAD_MAN, why, critical=False)
+            yield FailingPart(MONITOR, f"a request to it failed: {refusal}", critical=False)
         dispatcher = gateway.dispatcher
         if dispatcher is None:
             return

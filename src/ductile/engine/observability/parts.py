@@ -4,11 +4,11 @@ from ductile.store.job_probe import Stage
 
 CRITICAL_LOOPS = frozenset({"config", "scheduler", "retries", "nodes", "schema"})
 """Loops without which jobs do not start; the others delay only their own work."""
-DEAD_MAN = "dead-man"
-"""A loop, whose requests to the outside monitor may fail."""
+MONITOR = "outside monitor"
+"""The requests that report to it that the gateway lives."""
 LEDGER, FILE, DISPATCHER = "ledger", "ledger file", "dispatcher"
 UNDELIVERED = "undelivered alerts"
-PARTS = (LEDGER, FILE, *Stage, DISPATCHER, UNDELIVERED)
+PARTS = (LEDGER, FILE, *Stage, DISPATCHER, UNDELIVERED, MONITOR)
 """Every part besides the loops."""
-CRITICAL = CRITICAL_LOOPS | {*PARTS} - {UNDELIVERED}
+CRITICAL = CRITICAL_LOOPS | {*PARTS} - {UNDELIVERED, MONITOR}
 """Those that the condition `health` of alerts watches."""

@@ -104,13 +104,20 @@ def _find_fix(error: DuctileError, close: object) -> str:
 
 
 def _correct_setting(details: Mapping[str, Any]) -> str | None:
-    """The call that corrects a setting, if it is the only wrong one and the value is known."""
+    """The call that corrects a setting, if it is the only wrong one."""
     problems: Any = details.get("problems") or ()
     only = problems[0] if len(problems) == 1 else {}
     if not only.get("path"):
         return None
-    value = repr(only["nearest"]) if only.get("nearest") else only.get("allowed") or "VALUE"
-    return f'config {{action: "set", path: {only["path"]!r}, value: {value}}}'
+    path, close, value = str(only["path"]), only.get("nearest"), "VALUE"
+    if close and only.get("found") is None:
+        # The key itself is unknown.
+        path = ".".join(filter(None, (path.rpartition(".")[0], str(close))))
+    elif close:
+        value = repr(close)
+    call = f'config {{action: "set", path: {path!r}, value: {value}}}'
+    allowed = only.get("allowed")
+    return f"{call}; allowed: {allowed}" if allowed and not close else call
 
 
 def _find_meant(error: DuctileError) -> str | None:

@@ -12,7 +12,7 @@ import ductile
 from ductile.clock import from_text
 from ductile.engine.config.restart_required import RESTART_COMMAND
 from ductile.engine.instance_lock import LockHolder, find_holder
-from ductile.engine.observability.parts import DEAD_MAN
+from ductile.engine.observability.parts import MONITOR
 from ductile.errors import DuctileError
 from ductile.operations.config.fixes import correct_one, open_in_editor
 from ductile.operations.doctor.context import DoctorContext
@@ -195,7 +195,7 @@ def _check_parts(
             else (warning, "its own work is delayed")
         )
         run = advise_on_ledger(context, part["error"], part["code"]) or restart
-        if part["part"] == DEAD_MAN and (place := _find_monitor(context)) is not None:
+        if part["part"] == MONITOR and (place := _find_monitor(context)) is not None:
             effect = f"the monitor may report a dead gateway ({place[0]}:{place[1]})"
             run = context.add_options(f"{open_in_editor(*place)} && ductile system reload")
         yield judge(

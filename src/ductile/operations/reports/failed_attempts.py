@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Any
 
 from ductile._fast_dataclass import dataclass
+from ductile.core.jobs.judge import LAST_LINE
 from ductile.core.jobs.prepare import PluginPlan
 from ductile.core.jobs.response_advice import find_hint
 from ductile.core.values.suggest import nearest
@@ -26,6 +27,8 @@ MOST_ANCESTORS = 64
 SHOWN_STEPS = 6
 LONGEST_PATH = 256
 """Of a file below the plugin's directory: without a limit, a text of the plugin takes seconds."""
+MOST_FILES = 20
+"""That an error may name."""
 BUGS = ("Syntax", "Indentation", "Name", "UnboundLocal", "Type", "Attribute", "Import")
 """Python's errors that a retry does not change, without `Error`."""
 _TRACEBACK = "Traceback (most recent call last)"
@@ -51,7 +54,9 @@ def find_cause(tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig) -> Fail
     error = str(job.get("last_error") or "")
     if _HOPS.fullmatch(error):
         return _find_loop(tx, job, compiled)
-    if job.get("pipeline") and (name := _EXPRESSION.match(error)):
+    # A response with these words is the plugin's own.
+    has_run = job["result"] is not None
+    if job.get("pipeline") and not has_run and (name := _EXPRESSION.match(error)):
         return _find_expression(job, name[1] or name["map"], error, compiled)
     plan = compiled.plans.get(job["plugin"])
     if plan is None:
@@ -176,7 +181,9 @@ def _find_flaw_of_program(
     stdout = attempts[-1].get("stdout")
     if stdout is None and "stdout is empty" not in error:
         return None
-    why = f"Its program {entrypoint} has to respond otherwise: {find_hint(stdout or '', error)}."
+    # The last line of stderr may contain any words.
+    hint = find_hint(stdout or "", error.partition(LAST_LINE)[0])
+    why = f"Its program {entrypoint} has to respond otherwise: {hint}."
     return FailureCause(why, (open_in_editor(entrypoint, None), *reload))
 
 
@@ -213,13 +220,18 @@ def _find_line(stderr: str, entrypoint: str) -> tuple[str, int] | tuple[None, No
     directory = str(Path(entrypoint).parent)
     file_name = rf"{re.escape(directory)}/[\w./-]{{1,{LONGEST_PATH}}}"
     pattern = rf'({file_name})(?:", line |: ?(?:line )?)(\d{{1,6}})\b'
-    found = [each for each in re.findall(pattern, stderr) if _is_in(each[0], directory)]
-    if not found:
-        return None, None
-    file, line = found[-1 if _TRACEBACK in stderr else 0]
-    return file, int(line)
+    found = re.findall(pattern, stderr)
+    if _TRACEBACK in stderr:
+        found.reverse()
+    for file in [*dict.fromkeys(file for file, _ in found)][:MOST_FILES]:
+        if _is_in(file, directory):
+            return file, int(next(line for name, line in found if name == file))
+    return None, None
 
 
 def _is_in(file: str, directory: str) -> bool:
-    path = Path(file).resolve()
-    return path.is_relative_to(Path(directory).resolve()) and path.is_file()
+    try:
+        path = Path(file).resolve()
+        return path.is_relative_to(Path(directory).resolve()) and path.is_file()
+    except (OSError, RuntimeError):
+        return False  # A loop of links, or a name that is too long.

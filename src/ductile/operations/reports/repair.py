@@ -16,7 +16,7 @@ from ductile.core.jobs.prepare import PluginPlan
 from ductile.core.pipelines.graph import SWITCH_PLUGIN, WAIT_PLUGIN
 from ductile.core.values.suggest import nearest
 from ductile.core.waits.parse import WaitKind
-from ductile.engine.config.check_plugins import list_declared_events
+from ductile.engine.config.check_plugins import declares_only_others, list_declared_events
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.ingress.enqueue import enable_command
 from ductile.errors import Path, dotted
@@ -29,6 +29,9 @@ from ductile.runner.exec_errors import first_line, has_crlf_shebang, missing_int
 from ductile.store.engines.api import Tx
 from ductile.store.flow.pauses import load_pauses
 from ductile.store.jobs.read import JobFilter, describe_job, list_jobs
+
+MOST_TYPES = 20
+"""Unrouted event types of one job that are explained."""
 
 
 def find_repair(
@@ -45,7 +48,7 @@ def find_repair(
     if job["status"] in REPEATABLE:
         return _retry(tx, job, compiled)
     for event in find_unrouted(job, compiled):
-        if event.at is not None:
+        if event.at is not None and event.value:
             path, value = quote(dotted(event.at)), quote(event.value)
             return f"ductile config set {path} {value} && {RELOAD}"
     if job["status"] == "succeeded" and (found := _find_false_condition(tx, id, compiled)):
@@ -67,36 +70,50 @@ class UnroutedEvent:
     """The nearest type that a pipeline or route names."""
     at: Path | None = None
     value: str = ""
-    """What the setting has to be."""
+    """What the setting has to be; empty if that is not known."""
+
+
+def _list_emitted(job: Mapping[str, Any]) -> list[str]:
+    """The types of its events."""
+    if job["status"] != "succeeded" or not isinstance(job["result"], dict):
+        return []
+    events = [each for each in job["result"].get("events") or () if isinstance(each, dict)]
+    return [*dict.fromkeys(str(event.get("type")) for event in events)]
+
+
+def list_unrouted(job: Mapping[str, Any], compiled: CompiledConfig) -> list[str]:
+    """Those that nothing names."""
+    place = (job["plugin"], job.get("pipeline") or "", job.get("step_path") or "")
+    has_target = compiled.tx_config.router.has_target
+    return [kind for kind in _list_emitted(job) if not has_target(*place, kind)]
 
 
 def find_unrouted(job: Mapping[str, Any], compiled: CompiledConfig) -> Iterator[UnroutedEvent]:
-    """The types of its events that nothing names, each with the nearest one and its setting."""
-    if job["status"] != "succeeded" or not isinstance(job["result"], dict):
-        return
-    router, plugin = compiled.tx_config.router, job["plugin"]
-    place = (job.get("pipeline") or "", job.get("step_path") or "")
-    events = [each for each in job["result"].get("events") or () if isinstance(each, dict)]
-    kinds = dict.fromkeys(str(event.get("type")) for event in events)
+    """The first of these types, each with the nearest one that is named, and its setting."""
+    plugin, kinds = job["plugin"], list_unrouted(job, compiled)[:MOST_TYPES]
+    named, declared = named_types(compiled, plugin), list_declared_events(compiled.registry)
+    emitted = {*_list_emitted(job)}
     for kind in kinds:
-        if router.has_target(plugin, *place, kind):
-            continue
-        close = nearest(kind, named_types(compiled, plugin))
+        close = nearest(kind, named)
         if close == kind:
-            yield UnroutedEvent(kind, close, _find_source(compiled, kind), plugin)
+            source = _find_source(compiled, kind)
+            at, other = (None, "") if source is None else source
+            # Else the setting may leave out the events of this plugin on purpose.
+            is_wrong = declares_only_others(compiled.registry, other, kind)
+            yield UnroutedEvent(kind, close, at, plugin if is_wrong else "")
         else:
             # A setting that means another event is left alone.
-            known = {*kinds, *list_declared_events(compiled.registry)}
-            is_meant = close is not None and nearest(close, known) == kind
-            at = _find_trigger(compiled, plugin, close) if close and is_meant else None
+            at = None
+            if close and close not in emitted and nearest(close, {*kinds, *declared}) == kind:
+                at = _find_trigger(compiled, plugin, close)
             yield UnroutedEvent(kind, close, at, kind)
 
 
-def _find_source(compiled: CompiledConfig, kind: str) -> Path | None:
-    """The `from_plugin` of a pipeline that starts on this type, but of another plugin's events."""
+def _find_source(compiled: CompiledConfig, kind: str) -> tuple[Path, str] | None:
+    """The `from_plugin` of a pipeline that starts on this type, and the plugin that it names."""
     for pipeline in compiled.tx_config.router.pipelines.values():
         if pipeline.on == kind and pipeline.from_plugin is not None:
-            return (*pipeline.at, "from_plugin")
+            return (*pipeline.at, "from_plugin"), pipeline.from_plugin
     return None
 
 

@@ -26,6 +26,7 @@ from ductile.operations.flow.holds import (
 )
 from ductile.operations.waits.describe import describe_waits
 from ductile.store.engines.api import Tx
+from ductile.store.engines.queries import NEVER
 from ductile.store.flow.pauses import load_pauses
 
 MOST_RUNNING = 1000
@@ -176,7 +177,8 @@ def find_setting(
     tx: Tx, job: Mapping[str, Any], compiled: CompiledConfig, reason: str
 ) -> Path | None:
     """The setting that makes a queued job wait for this reason; None if it is not a limit."""
-    if run := find_held_run(tx, job["id"]):
+    run = find_held_run(tx, job["id"])
+    if run is not None and run.held_since != NEVER:
         pipeline = compiled.tx_config.router.pipelines.get(run.pipeline)
         return None if pipeline is None else (*pipeline.at, "concurrency")
     if reason.startswith(BUSY):

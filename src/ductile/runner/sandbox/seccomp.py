@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import itertools
 import os
 import struct
 import sys
@@ -132,7 +131,8 @@ def refused_calls(machine: str) -> dict[int, Body]:
     # priority after the end of the job. A filter does not know the numbers of the job's own ones.
     refused = fail(errno.EPERM)
     bodies |= {number: [*_only((0,), 0, refused), ALLOWED] for number in calls.of_process}
-    for number, kind in zip(calls.priorities, (_PRIO_PROCESS, _IOPRIO_PROCESS), strict=True):
+    kinds = _PRIO_PROCESS, _IOPRIO_PROCESS
+    for number, kind in zip(calls.priorities, kinds):  # noqa: B905 - zygotes may be 3.9
         bodies[number] = [*_only((kind,), 0, refused), *_only((0,), 1, refused), ALLOWED]
     return bodies
 
@@ -146,7 +146,7 @@ def assemble(machine: str, bodies: Mapping[int, Body]) -> bytes:
         leaves += [(number, bodies[number]), (number + 1, [ALLOWED])]
     # Of numbers with the same body, only the first one is compared.
     whole = [leaves[0]]
-    whole += [after for before, after in itertools.pairwise(leaves) if after[1] != before[1]]
+    whole += [leaf for at, leaf in enumerate(leaves[1:]) if leaf[1] != leaves[at][1]]
     program: list[Instruction] = [
         (LOAD, 0, 0, _AT_ARCH),
         (_EQUAL, 1, 0, _CALLS[machine].arch),

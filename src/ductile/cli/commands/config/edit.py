@@ -75,10 +75,10 @@ def set_(
     from ductile.operations.config.edit import diff_edit
     from ductile.operations.config.seal import seal_with_edit, write_seal
 
-    path, text = _parse_assignment(path, value)
+    path, text, is_typed = _parse_assignment(path, value)
     editor = _open_editor(context)
     edit = _plan_edit(editor, path, text, replace_variable)
-    warnings = _check(context, edit, text)
+    warnings = _check(context, edit, text if is_typed else None)
     seal = seal_with_edit(editor.config.parent, edit, must_match=lock)
     if edit.is_change and not context.dry_run:
         _refuse_to_lose_gateway(context, edit)
@@ -116,12 +116,15 @@ def _refuse_to_lose_gateway(context: CommandContext, edit: FileEdit) -> None:
         )
 
 
-def _parse_assignment(path: str, value: str | None) -> tuple[str, str]:
+def _parse_assignment(path: str, value: str | None) -> tuple[str, str, bool]:
+    """The path, the value, and whether the value is part of the command line."""
     if value is None:
         path, divided, value = path.partition("=")
         if not divided:
             raise UsageError("missing value; use: ductile config set PATH VALUE")
-    return path, sys.stdin.read().removesuffix("\n") if value == "-" else value
+    if value == "-":
+        return path, sys.stdin.read().removesuffix("\n"), False
+    return path, value, True
 
 
 def _plan_edit(editor: ConfigEditor, path: str, text: str, over_references: bool) -> FileEdit:
@@ -134,7 +137,7 @@ def _plan_edit(editor: ConfigEditor, path: str, text: str, over_references: bool
     return editor.set(path, parse_value(text), over_references=over_references)
 
 
-def _check(context: CommandContext, edit: FileEdit, text: str) -> list[Problem]:
+def _check(context: CommandContext, edit: FileEdit, typed: str | None) -> list[Problem]:
     from ductile.clock import SystemClock
     from ductile.operations.config.edit import check_edit
 
@@ -144,16 +147,17 @@ def _check(context: CommandContext, edit: FileEdit, text: str) -> list[Problem]:
         if not context.as_json:
             message = "nothing was written; the resulting configuration has errors:"
             output.print_stderr(message)
-        if run := _find_other_edit(edit, text, error.problems):
+        if run := _find_other_edit(edit, typed, error.problems):
             error.details["run"] = run
         raise
 
 
-def _find_other_edit(edit: FileEdit, text: str, problems: Sequence[Problem]) -> str | None:
+def _find_other_edit(edit: FileEdit, typed: str | None, problems: Sequence[Problem]) -> str | None:
     """The command to try instead, if only the edit is wrong: its place in the file is unchanged.
 
-    A value is repeated only if it cannot be a secret.
+    A value is repeated only if it was typed and cannot be a secret.
     """
+    from ductile.config.loader.secrets import is_secret
     from ductile.config.validate import NO_TOKEN
 
     if problems[0].message == NO_TOKEN:
@@ -171,10 +175,12 @@ def _find_other_edit(edit: FileEdit, text: str, problems: Sequence[Problem]) -> 
     if not is_key:
         is_known = only.found is not None and only.path == edit.path
         return f"ductile config get {quote(path)}" if is_known else "ductile config show"
-    right = dotted((*only.path[:-1], str(only.nearest), *edit.path[length:]))
-    is_plain = _PLAIN.fullmatch(text) and not any(names_a_secret(str(part)) for part in edit.path)
-    shown = quote(text) if is_plain else "-"
-    return f"ductile config set {quote(right)} {shown}"
+    right = (*only.path[:-1], str(only.nearest), *edit.path[length:])
+    parts = (str(part) for part in (*edit.path, *right))
+    is_public = not (is_secret(right) or any(map(names_a_secret, parts)))
+    is_plain = typed is not None and _PLAIN.fullmatch(typed) is not None
+    shown = quote(typed) if typed is not None and is_plain and is_public else "-"
+    return f"ductile config set {quote(dotted(right))} {shown}"
 
 
 def _next_commands(context: CommandContext, edit: FileEdit, needs_lock: bool) -> list[str]:

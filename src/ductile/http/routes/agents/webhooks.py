@@ -22,6 +22,7 @@ from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
 from ductile.engine.config.compiled import CompiledConfig
+from ductile.engine.ingress.auth import LOCAL
 from ductile.engine.ingress.webhook import ReceiveEvent
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services
@@ -130,7 +131,7 @@ async def create_webhook(request: Request, body: NewWebhookBody) -> Response:
     To name a plugin or pipeline requires the scope to run it.
     """
     services = services_of(request)
-    new = _new_webhook(services, body)
+    new = _new_webhook(services, body, is_operator=principal_of(request) is LOCAL)
     _check_scope(request, new)
     secret = body.secret or _generate_secret()
     if body.dry_run:
@@ -145,9 +146,9 @@ def _generate_secret() -> str:
     return f"whsec_{base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()}"
 
 
-def _new_webhook(services: Services, body: NewWebhookBody) -> NewWebhook:
+def _new_webhook(services: Services, body: NewWebhookBody, *, is_operator: bool) -> NewWebhook:
     if body.target_url is not None:
-        _check_url(body.target_url, services.compiled)
+        _check_url(body.target_url, services.compiled, is_operator=is_operator)
     if body.plugin is not None:
         services.check(body.plugin, HANDLE)
     if body.pipeline is not None:
@@ -163,8 +164,11 @@ def _new_webhook(services: Services, body: NewWebhookBody) -> NewWebhook:
     )
 
 
-def _check_url(url: str, compiled: CompiledConfig) -> None:
-    """Check what is known before a DNS look-up; each send checks everything again."""
+def _check_url(url: str, compiled: CompiledConfig, *, is_operator: bool) -> None:
+    """Check what is known before a DNS look-up; each send checks everything again.
+
+    Only an operator learns how to allow an address, and which ones are allowed.
+    """
     networks = compiled.settings.gateway.allowed_networks
     try:
         target = ssrf.parse_url(url, networks)
@@ -173,7 +177,7 @@ def _check_url(url: str, compiled: CompiledConfig) -> None:
         if not (target.secure or networks):
             raise ssrf.Forbidden("must be https, since gateway.allowed_networks is empty")
     except ssrf.Forbidden as refusal:
-        run = _allow_host(url, networks)
+        run = _allow_host(url, networks) if is_operator else None
         message, details = f"target_url: {refusal}", {} if run is None else {"run": run}
         raise UsageError(message, **details) from None
 
