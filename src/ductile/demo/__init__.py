@@ -1,1 +1,1 @@
-"""Files that `ductile system demo` copies: a configuration and three example plugins."""
+"""Files that `ductile system demo` copies: a configuration and example plugins."""

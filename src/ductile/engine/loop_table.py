@@ -11,7 +11,7 @@ from ductile.engine.recovery.orphans import OrphanSweeper
 from ductile.engine.scheduling.clock_monitor import ClockMonitor
 from ductile.engine.scheduling.retention import RetentionCleaner
 from ductile.engine.scheduling.retries import RetryPromoter
-from ductile.engine.scheduling.run_turns import RunTurns
+from ductile.engine.scheduling.waiting_runs import WaitingRuns
 from ductile.engine.scheduling.waits import WaitTimer
 
 if TYPE_CHECKING:
@@ -26,14 +26,16 @@ def local_ticks(gateway: Gateway) -> dict[str, Tick]:
     assert gateway.health is not None
     assert gateway.alerts is not None
     assert gateway.flow_timer is not None
-    turns = RunTurns(gateway.ledger, gateway.boot, lambda: gateway.compiled, gateway.entropy)
+    waiting_runs = WaitingRuns(
+        gateway.ledger, gateway.boot, lambda: gateway.compiled, gateway.entropy
+    )
     return {
         "clock": ClockMonitor(
             gateway.ledger, gateway.clock, gateway.boot, gateway.wake_timers, gateway.last_time
         ).tick,
-        "retries": RetryPromoter(gateway.ledger, gateway.work_signal, turns).tick,
+        "retries": RetryPromoter(gateway.ledger, gateway.work_signal, waiting_runs).tick,
         "flow": gateway.flow_timer.tick,
-        "runs": turns.tick,
+        "runs": waiting_runs.tick,
         "waits": WaitTimer(
             gateway.ledger, gateway.boot, lambda: gateway.compiled, gateway.entropy
         ).tick,

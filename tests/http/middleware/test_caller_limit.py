@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from ductile.engine.ingress.auth import LOCAL, Principal
+from ductile.engine.ingress.authenticator import LOCAL, Principal
 from ductile.errors import DuctileError
 from ductile.http.middleware import context
 from ductile.http.middleware.caller_limit import CallerLimit, TooManyOpenRequests

@@ -20,7 +20,7 @@ from ductile.core.flow.debounce import Debounce, pipeline_target
 from ductile.core.flow.limits import Concurrency, OnFull
 from ductile.engine.dispatch.work_signal import WorkSignal
 from ductile.engine.scheduling.retries import POLL_SECONDS, RetryPromoter
-from ductile.engine.scheduling.run_turns import RunTurns
+from ductile.engine.scheduling.waiting_runs import WaitingRuns
 from ductile.model import RUN_SUPERSEDED, Event, JobStatus, SubmittedBy, is_ended_on_purpose
 from ductile.operations.flow import holds
 from ductile.store import nodes, verify
@@ -132,11 +132,11 @@ class RunLimits(Pipelines):
 
         self.ledger.write(work)
 
-    def turns(self) -> RunTurns:
+    def turns(self) -> WaitingRuns:
         class _Compiled:
             tx_config = self.tx_config
 
-        return RunTurns(self.ledger, "boot", lambda: _Compiled(), self.entropy)  # type: ignore[arg-type, return-value]
+        return WaitingRuns(self.ledger, "boot", lambda: _Compiled(), self.entropy)  # type: ignore[arg-type, return-value]
 
     def check(self) -> None:
         found = verify.verify(self.ledger)

@@ -32,7 +32,7 @@ class SpawnJob:
     pipeline: str = ""
     step_path: str = ""
     branch: str = ""
-    """See `join.EndedJob.branch`; empty outside every split."""
+    """See `join_payload.EndedJob.branch`; empty outside every split."""
     dead: str | None = None
     """If set, the job exceeds a limit: it is recorded and ends as `dead` with this reason."""
     series: Series | None = None

@@ -1,4 +1,4 @@
-"""The end of a split: its last jobs, and the payload of the step after it."""
+"""The payload of the step after a split, from its last jobs. `Router.join` creates its job."""
 
 from __future__ import annotations
 

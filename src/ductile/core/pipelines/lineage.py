@@ -1,4 +1,4 @@
-"""How a job reaches the next step, and what caused a new pipeline instance."""
+"""Inputs of the router: a finished job, the entry into a step, the cause of a pipeline run."""
 
 from __future__ import annotations
 

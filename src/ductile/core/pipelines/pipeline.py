@@ -1,4 +1,4 @@
-"""Compiled pipelines: a map from step paths to nodes, and the path of the first."""
+"""Compiled pipelines: the steps by path, and the limits on hops and depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of pipelines that can never work."""
+"""Limits that can never take effect, and pipelines that start themselves."""
 
 from __future__ import annotations
 

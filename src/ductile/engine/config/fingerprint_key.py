@@ -1,4 +1,4 @@
-"""Keys that a gateway makes for itself."""
+"""The key with which secrets are fingerprinted, created at its first use."""
 
 from __future__ import annotations
 

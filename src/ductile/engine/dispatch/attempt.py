@@ -40,7 +40,7 @@ from ductile.core.values.json_values import Failure
 from ductile.core.waits.announce import announce_begin
 from ductile.core.waits.begin import begin_wait
 from ductile.engine.dispatch.context import AttemptContext
-from ductile.engine.ingress.auth import hash_token
+from ductile.engine.ingress.authenticator import hash_token
 from ductile.log import logger
 from ductile.model import Cancellation, Ending, Json, Launch, Outcome, Settlement, WarmStart
 from ductile.store.jobs.claim import ClaimedJob

@@ -1,1 +1,1 @@
-"""Metrics, liveness, job logging, systemd, retention."""
+"""Metrics, health, tracing, job logging, systemd notifications."""

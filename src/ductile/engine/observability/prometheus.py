@@ -1,4 +1,4 @@
-"""The Prometheus text format."""
+"""One metric in the Prometheus text format; `metrics` collects and renders them all."""
 
 from __future__ import annotations
 

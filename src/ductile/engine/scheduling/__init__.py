@@ -1,1 +1,1 @@
-"""Firing schedules, and promoting due retries."""
+"""Timed work: schedules, retries, waits, pauses, waiting runs, retention, clock changes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from ductile.engine.dispatch.work_signal import WorkSignal
-from ductile.engine.scheduling.run_turns import RunTurns
+from ductile.engine.scheduling.waiting_runs import WaitingRuns
 from ductile.log import logger
 from ductile.store.engines.api import Ledger, Tx
 from ductile.store.jobs import claim, retries
@@ -17,9 +17,9 @@ class RetryPromoter:
     """A loop calls `tick`."""
 
     def __init__(
-        self, ledger: Ledger, work_signal: WorkSignal, turns: RunTurns | None = None
+        self, ledger: Ledger, work_signal: WorkSignal, waiting_runs: WaitingRuns | None = None
     ) -> None:
-        self._ledger, self._turns = ledger, turns
+        self._ledger, self._waiting_runs = ledger, waiting_runs
         self._work_signal = work_signal
         self._log = logger("retries")
         self._normalized_at: datetime | None = None
@@ -32,8 +32,8 @@ class RetryPromoter:
             self._normalize_due_times()
             due = self._ledger.read(lambda tx: retries.next_retry_at(tx, now))
         is_left = False
-        if due is not None and due <= now and self._turns is not None:
-            is_left = self._turns.take_due(now)
+        if due is not None and due <= now and self._waiting_runs is not None:
+            is_left = self._waiting_runs.take_due(now)
         while due is not None and due <= now:
             promoted = self._ledger.write(lambda tx: retries.promote_due(tx, now))
             if promoted < retries.BATCH:

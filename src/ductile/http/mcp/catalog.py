@@ -1,4 +1,4 @@
-"""What an agent finds here: tools, resources and prompts, and how a call of each ends."""
+"""Tools, resources and prompts of the MCP server: which a caller may use, and calls of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.delivery.target_url import redact_target
-from ductile.engine.ingress.auth import Principal
+from ductile.engine.ingress.authenticator import Principal
 from ductile.http.middleware.caller import actor_of, caller_of
 from ductile.log import logger
 from ductile.store.access import audit

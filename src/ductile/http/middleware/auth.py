@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from ductile.core.values import scopes
-from ductile.engine.ingress.auth import LOCAL, Principal, Session
+from ductile.engine.ingress.authenticator import LOCAL, Principal, Session
 from ductile.errors import DuctileError
 from ductile.http.middleware.caller import address_of
 from ductile.http.middleware.context import AppContext

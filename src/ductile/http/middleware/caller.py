@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.jobs.trace import TraceContext, parse_traceparent
-from ductile.engine.ingress.auth import LOCAL, Principal
+from ductile.engine.ingress.authenticator import LOCAL, Principal
 from ductile.engine.services import Services
 from ductile.store.engines.api import Tx, Work
 from ductile.store.jobs import enqueue

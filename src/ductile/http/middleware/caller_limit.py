@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ductile.core.values.scopes import ALL
-from ductile.engine.ingress.auth import LOCAL, Principal
+from ductile.engine.ingress.authenticator import LOCAL, Principal
 from ductile.errors import DuctileError
 
 SHARE_OF_A_TOKEN = 0.25

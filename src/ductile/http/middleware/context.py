@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from starlette.requests import Request
 
 from ductile._fast_dataclass import dataclass
-from ductile.engine.ingress.auth import Authenticator, LoginCodes, Principal, Session
+from ductile.engine.ingress.authenticator import Authenticator, LoginCodes, Principal, Session
 from ductile.engine.ingress.login_limiter import LoginLimiter
 from ductile.engine.ingress.recent_refusals import RecentRefusals
 from ductile.engine.ingress.rejection_limiter import RejectionLimiter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ductile.engine.ingress.auth import Principal
+from ductile.engine.ingress.authenticator import Principal
 from ductile.engine.notices.bus import NoticeBus
 from ductile.errors import DuctileError
 from ductile.http.middleware.caller_limit import CallerLimit

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ductile.config.models.units import parse_duration
 from ductile.core.values.scopes import find_unused
-from ductile.engine.ingress.auth import hash_token, make_token
+from ductile.engine.ingress.authenticator import hash_token, make_token
 from ductile.errors import UsageError
 from ductile.http.middleware.context import app_context_of
 from ductile.http.responses import (

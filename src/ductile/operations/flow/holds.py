@@ -1,4 +1,4 @@
-"""Which limit or debounce holds a queued job, and when the job may go on."""
+"""Which limit or debounce holds a queued job, and when the job may start."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ductile.engine.ingress.auth import Authenticator, LoginCodes, hash_token
+from ductile.engine.ingress.authenticator import Authenticator, LoginCodes, hash_token
 from ductile.store.access import ui_sessions
 from tests.conftest import FakeClock
 from tests.http.client import Client
@@ -305,7 +305,7 @@ class TestLimits:
         assert f"kept-{token_hash}" in {session.hash for session in found}
 
     def test_use_is_recorded(self, api: ApiHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ductile.engine.ingress.auth.TOUCH_AFTER", timedelta(0))
+        monkeypatch.setattr("ductile.engine.ingress.authenticator.TOUCH_AFTER", timedelta(0))
         cookie = cookie_of(log_in(api, token=ADMIN))
         hash = hash_token(cookie.partition("=")[2])
 

@@ -22,7 +22,7 @@ from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
 from ductile.engine.config.compiled import CompiledConfig
-from ductile.engine.ingress.auth import LOCAL
+from ductile.engine.ingress.authenticator import LOCAL
 from ductile.engine.ingress.webhook import ReceiveEvent
 from ductile.engine.outbox.webhooks import EnqueueDelivery
 from ductile.engine.services import Services

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ductile.clock import from_text
 from ductile.core.waits.decision import MAX_COMMENT, WaitStatus
-from ductile.engine.ingress.auth import hash_token
+from ductile.engine.ingress.authenticator import hash_token
 from ductile.errors import Refused
 from ductile.http.middleware.audit import log_entry
 from ductile.http.middleware.caller import address_of

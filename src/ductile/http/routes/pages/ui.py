@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 import ductile
 from ductile.clock import to_text
 from ductile.engine.config.compile_schedules import local_zone
-from ductile.engine.ingress.auth import LOCAL, Session, hash_token
+from ductile.engine.ingress.authenticator import LOCAL, Session, hash_token
 from ductile.errors import NotFound, Refused, UsageError
 from ductile.http.middleware.audit import name_actor
 from ductile.http.middleware.auth import (

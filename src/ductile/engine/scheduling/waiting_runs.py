@@ -1,4 +1,4 @@
-"""Lets runs of pipelines with a limit begin that no end of a run lets begin."""
+"""Starts runs that wait for the limit of their pipeline, where no ending run has started them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DISPLACED_SLEEP = 1.0
 """Seconds; how often a run is looked at that is being cancelled for a newer one."""
 
 
-class RunTurns:
+class WaitingRuns:
     """A loop calls `tick`: after a start, after a reload, and from time to time.
 
-    The end of a run lets the next one begin in its own transaction. Here are the other causes: a
-    limit that was raised or removed, an event that is not debounced any longer, and what is left of
-    a run that is being cancelled, because its job was retried or recovered meanwhile.
+    The end of a run starts the next one in its own transaction. Here are the other causes: a limit
+    that was raised or removed, an event that is not debounced any longer, and what is left of a run
+    that is being cancelled, because its job was retried or recovered meanwhile.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RunTurns:
         self._log = logger("flow")
 
     def tick(self, now: datetime) -> float:
-        """Admit what may begin; returns the seconds until the next call."""
+        """Start what may start; returns the seconds until the next call."""
         has_more = sum(self._open_keys(name) for name in self._list_pipelines()) > 0
         has_displaced = self._cancel_displaced(now)
         if has_more:
@@ -46,7 +46,7 @@ class RunTurns:
         return DISPLACED_SLEEP if has_displaced else LONGEST_SLEEP
 
     def take_due(self, now: datetime) -> bool:
-        """Let the runs take their turns whose event is not debounced any longer.
+        """Start the runs whose event is not debounced any longer.
 
         Returns whether other nodes may have to do the same for pipelines that only they know.
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ductile.engine.ingress.auth import PREFIX, REFRESH_AFTER, Authenticator, hash_token
+from ductile.engine.ingress.authenticator import PREFIX, REFRESH_AFTER, Authenticator, hash_token
 from ductile.store.access import tokens
 from ductile.store.engines.api import Ledger
 from tests.conftest import FakeClock
