@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 PIP_INSTALL := $(BIN)/python -u -m pip install --disable-pip-version-check
 # One line per package as it is fetched, nothing for those that are installed already.
 PROGRESS := sed -u -n -E 's/^Collecting ([^ ]+).*/  fetching \1/p; s/^Installing collected packages.*/  unpacking/p'
-# Most tests wait for a process, a clock or a disk: two of them keep one core busy.
-WORKERS ?= $(shell echo $$((3 * $$(nproc))))
+# Many tests wait for a process, a clock or a disk: with fewer workers, cores are idle.
+WORKERS ?= $(shell echo $$((4 * $$(nproc))))
 
 PIN := $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url \
 	--no-emit-find-links --no-emit-trusted-host --no-header
