@@ -320,9 +320,11 @@ class RunnerPool:
             return False
         if its_session == session:
             return True
+        if its_session in _runners:
+            # Another runner or zygote, or slots of a dead one, which end their jobs.
+            return False
         if self.owns_all_children or (self.owns_children_after_loss and self._last_loss):
-            # The slots of a dead zygote, which end their jobs, are in its session.
-            return its_session not in _runners and pid not in self.bystanders
+            return pid not in self.bystanders
         marks = {slot.boot_mark for slot in self._slots if slot.boot_mark}
         return any(
             process_scan.has_variable(pid, os.fsencode(f"{process_scan.BOOT_VARIABLE}={mark}\0"))

@@ -332,6 +332,32 @@ for machine in ("x86_64", "aarch64"):
     subprocess.run([python, "-c", text], check=True, env={"PYTHONPATH": str(source)})
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_end_of_a_zygote_leaves_the_jobs_of_others_alone(
+    zygotes: Zygotes, start, fifo: Fifo, tmp_path: Path, is_killed: bool
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    ended = zygotes.start(path := zygotes.script("pass", "ended.py"))
+    slot = ended.fork_slot()
+    assert slot is not None
+    assert slot.run(zygotes.launch(path)).exit_code == 0
+    other = zygotes.script(
+        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).read()"
+    )
+    running = start(zygotes.slot(other), zygotes.launch(other))
+    assert fifo.line() == "up"
+    if is_killed:
+        os.kill(ended.pid, signal.SIGKILL)
+        # This notices the death.
+        assert ended.fork_slot() is None
+    else:
+        ended.stop()
+    gate.write_text("continue")
+    outcome = running.result()
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
+
+
 def test_a_job_that_kills_its_zygote_and_slot_leaves_no_process(
     zygotes: Zygotes, start, fifo: Fifo
 ) -> None:
