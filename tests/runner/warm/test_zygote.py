@@ -338,12 +338,14 @@ def test_end_of_a_zygote_leaves_the_jobs_of_others_alone(
 ) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
+    # For reading as well: a job that was killed does not keep the test waiting.
+    opened = gate.open("r+b", buffering=0)
     ended = zygotes.start(path := zygotes.script("pass", "ended.py"))
     slot = ended.fork_slot()
     assert slot is not None
     assert slot.run(zygotes.launch(path)).exit_code == 0
     other = zygotes.script(
-        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).read()"
+        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).readline()"
     )
     running = start(zygotes.slot(other), zygotes.launch(other))
     assert fifo.line() == "up"
@@ -353,8 +355,9 @@ def test_end_of_a_zygote_leaves_the_jobs_of_others_alone(
         assert ended.fork_slot() is None
     else:
         ended.stop()
-    gate.write_text("continue")
-    outcome = running.result()
+    with opened:
+        opened.write(b"continue\n")
+        outcome = running.result()
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
 
 
