@@ -148,7 +148,8 @@ def _bind_instance(
     try:
         python = _choose_python(found.python, environments)
     except EnvironmentMissing as error:
-        command = f"ductile plugin sync {found.manifest.name}"
+        option = "--upgrade " if error.lock_is_invalid else ""
+        command = f"ductile plugin sync {option}{found.manifest.name}"
         return RefusedPlugin(name, found.directory, f"{error}; run: {command}")
     return Plugin(
         name=name,

@@ -16,9 +16,17 @@ from ductile.plugins.manifest import Command, FactOutput, Manifest
 
 _WORD = r"(?:'[^']*'|[\w@%+=:,./-]+)"
 _COMMAND = re.compile(
-    rf"run: ((?:ductile plugin sync|ductile config lock --plugin|chmod o-w|chmod \+x) {_WORD})\Z",
+    r"run: ((?:ductile plugin sync(?: --upgrade)?|ductile config lock --plugin|chmod o-w|chmod \+x)"
+    rf" {_WORD})\Z",
     re.ASCII,
 )
+
+
+def find_command(reason: str) -> str | None:
+    """The command at the end of a text, if it is one of ours: the text can repeat words of a
+    plugin."""
+    found = _COMMAND.search(reason)
+    return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +86,8 @@ class RefusedPlugin:
 
     @property
     def command(self) -> str | None:
-        """The command at the end of the reason, if there is one: one of ours, since a reason can
-        repeat text of the plugin."""
-        found = _COMMAND.search(self.reason)
-        return None if found is None else found[1]
+        """The command at the end of the reason, if there is one."""
+        return find_command(self.reason)
 
 
 @dataclass(frozen=True, slots=True)

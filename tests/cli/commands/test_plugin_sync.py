@@ -128,6 +128,24 @@ def test_requirements_txt_that_was_never_locked_changes_nothing(
     checked = cli("config", "check")
     assert checked.code == 0
     assert "plugin sync" in checked.out + checked.err
+    findings = cli("system", "doctor", "--json").json["findings"]
+    commands = [finding["run"] for finding in findings]
+    synced = cli("plugin", "sync", "mailer", "--dry-run")
+    if requirements.startswith("-"):
+        assert (synced.code, "option '-r other.txt' is not supported" in synced.err) == (1, True)
+    else:
+        assert f"ductile plugin sync mailer --config {cli.root}" in commands
+        assert synced.code == 0
+
+
+def test_requirements_txt_without_packages_needs_no_environment(
+    cli: CliRunner, write: Write
+) -> None:
+    program = write().with_name("run.py")
+    program.write_text('#!/usr/bin/env python3\nprint(\'{"status": "ok", "result": 1}\')\n')
+    (program.parent / "requirements.txt").write_text("# none yet\n\n")
+    checked = cli("config", "check")
+    assert (checked.code, "plugin sync" in checked.out + checked.err) == (0, False)
 
 
 def test_missing_environments_are_reported_with_the_command(cli: CliRunner, write: Write) -> None:
@@ -140,6 +158,8 @@ def test_missing_environments_are_reported_with_the_command(cli: CliRunner, writ
     assert (checked.code, reason in checked.err) == (78, True)
     findings = cli("system", "doctor", "--json").json["findings"]
     assert "ductile plugin sync mailer" in [finding["run"] for finding in findings]
+    tested = cli("plugin", "test", f"{cli.root}/plugins/mailer")
+    assert f"run: ductile plugin sync {cli.root}/plugins/mailer\n" in tested.err
 
 
 def test_jobs_wait_until_the_environment_is_built(
@@ -175,6 +195,10 @@ def test_a_changed_block_is_noticed_and_locked_again(
     before = lock.read_text()
     write('"tiny", "small"')
     assert "run.py has changed since it was locked" in cli("plugin", "list").out
+    with cli.gateway():
+        findings = cli("system", "doctor", "--json").json["findings"]
+        [run] = [row["run"] for row in findings if "plugin mailer is refused" in row["what"]]
+        assert run.startswith("ductile plugin sync mailer && ductile system reload")
     planned = cli("plugin", "sync", "--dry-run").out
     assert "would be locked" in planned
     assert lock.read_text() == before
@@ -213,8 +237,10 @@ def test_upgrade_locks_newer_versions(cli: CliRunner, write: Write, wheels: Path
     write_wheel(wheels, "tiny", "1.5")
     cli("plugin", "sync", "--wheelhouse", str(wheels))
     assert "tiny==1.0" in lock.read_text()
-    cli("plugin", "sync", "--wheelhouse", str(wheels), "--upgrade")
+    upgrade = ("plugin", "sync", "--wheelhouse", str(wheels), "--upgrade")
+    assert cli(*upgrade, "--json").json["plugins"][0]["locked"] is True
     assert "tiny==1.5" in lock.read_text()
+    assert "up to date" in cli(*upgrade).out
 
 
 def test_the_lock_of_another_program_is_replaced_only_on_request(
@@ -222,6 +248,7 @@ def test_the_lock_of_another_program_is_replaced_only_on_request(
 ) -> None:
     lock = write()
     lock.write_text('version = 1\nrequires-python = ">=3.11"\n')
+    assert "run: ductile plugin sync --upgrade mailer" in cli("plugin", "list").out
     failed = cli("plugin", "sync", "--wheelhouse", str(wheels), "--json")
     assert failed.code == 1
     assert "--upgrade" in failed.json["failed"][0]["error"]

@@ -12,6 +12,7 @@ from ductile.errors import Problem, Severity
 from ductile.operations.config.fixes import find_command
 from ductile.operations.doctor.context import DoctorContext
 from ductile.operations.doctor.finding import Finding, error, warning
+from ductile.plugins.registry import find_command as find_named_command
 
 LOCK_COMMAND = "config lock"
 
@@ -33,6 +34,8 @@ def _command_for(problem: Problem, context: DoctorContext) -> str:
     is_error = problem.severity is Severity.ERROR
     if _is_about_checksums(problem) and (context.unsealed or not is_error):
         return context.command(_lock_command(problem))
+    if (named := find_named_command(problem.message)) is not None:
+        return context.add_options(named)
     alone = not is_error or len(context.problems) == 1
     found = find_command(problem, context.add_options, alone=alone)
     return found or context.command("config check")

@@ -23,7 +23,8 @@ def refused(context: DoctorContext) -> Iterator[Finding]:
     for refusal in registry.refused:
         command, place = _find_correction(refusal, context.compiled)
         run = command or context.command("plugin list")
-        if command is not None and refusal.name in context.refused:
+        is_running = context.ask is not None
+        if command is not None and (refusal.name in context.refused or is_running):
             run = f"{command} && {reload}"
         yield error("plugins", f"plugin {refusal.name} is refused", refusal.reason + place, run)
     for name in sorted(context.refused.keys() & registry.plugins.keys()):

@@ -70,8 +70,7 @@ def sync_plugin(
     python = choose_python(plugin)
     if _needs_no_environment(plugin, python):
         return SyncedPlugin(plugin.name, None, False, 0, None, False, str(python.executable))
-    lock = None if upgrade else read_current_lock(plugin)
-    locked = lock is None
+    lock, is_new = None if upgrade else read_current_lock(plugin), False
     if lock is None:
         report(f"{plugin.name}: locking {plugin.lock_path.name} with {installer.name}")
         files.create(environments)
@@ -79,8 +78,10 @@ def sync_plugin(
         with files.as_owner(environments):
             packages = installer.resolve(plugin.requirements.dependencies, python)
         lock = DependencyLock(plugin.requirements.digest, tuple(packages))
-        write_lock(plugin.lock_path, lock.render().encode())
         data = lock.render().encode()
+        is_new = data != plugin.lock
+        if is_new:
+            write_lock(plugin.lock_path, data)
     else:
         assert plugin.lock is not None
         data = plugin.lock
@@ -89,7 +90,7 @@ def sync_plugin(
     return SyncedPlugin(
         plugin=plugin.name,
         lock=str(plugin.lock_path),
-        locked=locked,
+        locked=is_new,
         packages=len(lock.packages),
         environment=str(environment),
         built=built,
@@ -133,7 +134,7 @@ def read_current_lock(plugin: PythonPlugin) -> DependencyLock | None:
     except InvalidLock as error:
         raise Refused(
             f"{plugin.lock_path} cannot be used: {error}; to replace it, run: "
-            f"ductile plugin sync {plugin.name} --upgrade",
+            f"ductile plugin sync --upgrade {plugin.name}",
             plugin=plugin.name,
         ) from None
     return lock if lock.requirements == plugin.requirements.digest else None

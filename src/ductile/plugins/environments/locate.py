@@ -35,6 +35,11 @@ _MINORS = range(30, 7, -1)
 class EnvironmentMissing(Exception):
     """The plugin cannot be started before `plugin sync` has run; the message says why."""
 
+    def __init__(self, reason: str, *, lock_is_invalid: bool = False) -> None:
+        """With an invalid lock, `plugin sync` needs `--upgrade`, which replaces it."""
+        super().__init__(reason)
+        self.lock_is_invalid = lock_is_invalid
+
 
 @dataclass(frozen=True, slots=True)
 class PythonBuild:
@@ -96,7 +101,8 @@ def find_python(
     try:
         locked = read_lock(lock)
     except InvalidLock as error:
-        raise EnvironmentMissing(f"its lock cannot be used: {error}") from None
+        reason = f"its lock cannot be used: {error}"
+        raise EnvironmentMissing(reason, lock_is_invalid=True) from None
     if locked.requirements != requirements.digest:
         raise EnvironmentMissing(f"{requirements.source} has changed since it was locked")
     tags = [python.tag] if is_suitable else _other_tags(requirements.requires_python)

@@ -93,9 +93,8 @@ def read_requirements(
     if block is not None:
         source = name
         dependencies, requires_python = _read_table(block)
-    elif requirements is not None:
-        source, requires_python = REQUIREMENTS_NAME, ""
-        dependencies = _read_lines(requirements)
+    elif requirements is not None and (lines := _read_lines(requirements)):
+        source, dependencies, requires_python = REQUIREMENTS_NAME, lines, ""
     elif shebang.is_uv:
         source, dependencies, requires_python = name, (), ""
     else:

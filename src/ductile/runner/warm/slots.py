@@ -187,7 +187,7 @@ class WarmSlots:
         with self._lock:
             entry = self._entries.get(warm.key)
             if entry is None:
-                reason = "no job has run for a while; the next one starts a zygote"
+                reason = "no job has run lately; the next one starts a zygote"
                 return WarmReport(False, reason, is_idle=True)
             zygote = entry.zygote
             if zygote is None:

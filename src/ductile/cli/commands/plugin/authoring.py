@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -227,7 +228,7 @@ def prepare_plugin(
         loaded = trial.with_plugin(context.target.runnable, name, config, directory.parent)
     compiled = compile_config(loaded)
     if name not in compiled.registry.plugins:
-        raise _not_loaded(compiled, name)
+        raise _not_loaded(compiled, name, target)
     return compiled, name
 
 
@@ -246,13 +247,17 @@ def resolve_path(target: str) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _not_loaded(compiled: CompiledConfig, name: str) -> Exception:
+def _not_loaded(compiled: CompiledConfig, name: str, directory: str | None = None) -> Exception:
+    """With the directory of a plugin that no configuration names."""
     from ductile.engine.ingress.enqueue import enable_command
 
     registry = compiled.registry
     refusal = registry.refusal(name)
     if refusal is not None:
-        return Refused(f"plugin {name} is refused: {refusal.reason}", plugin=name)
+        reason = refusal.reason
+        if directory is not None and (refusal.command or "").startswith("ductile plugin sync"):
+            reason = f"{reason.removesuffix(name)}{quote(directory)}"
+        return Refused(f"plugin {name} is refused: {reason}", plugin=name)
     if name in registry.disabled:
         return Refused(
             f"plugin {name} is disabled (enabled: false)", plugin=name, run=enable_command(name)

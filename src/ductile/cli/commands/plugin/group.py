@@ -125,7 +125,8 @@ def _show_plugin(found: Json) -> None:
 def _describe_start(start: Json) -> str:
     if start["mode"] != "warm":
         return f"{start['mode']}: {start['reason']}"
-    return f"warm, its zygote takes {start['memory_bytes'] / 2**20:.0f} MiB, {start['slots']} slots"
+    slots = output.format_count(start["slots"], "slot")
+    return f"warm, its zygote takes {start['memory_bytes'] / 2**20:.0f} MiB, {slots}"
 
 
 def _show_sandbox(sandbox: Json) -> None:

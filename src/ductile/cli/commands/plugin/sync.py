@@ -22,6 +22,7 @@ from ductile.errors import NotFound, Refused
 if TYPE_CHECKING:
     from ductile.engine.config.compiled import CompiledConfig
     from ductile.plugins.environments.plugin_files import PythonPlugin
+    from ductile.plugins.registry import Plugin
 
 
 @write("sync")
@@ -78,12 +79,26 @@ def _find_plugins(
     if name in registry.python_plugins:
         return compiled, [registry.python_plugins[name]]
     if target in registry.plugins:
+        _refuse_unusable_file(registry.plugins[target])
         return compiled, []
     refusal = registry.refusal(target)
     if refusal is not None:
         raise Refused(f"plugin {target} is refused: {refusal.reason}", plugin=target)
     hint = did_you_mean(target, registry.plugins)
     raise NotFound(f"there is no plugin {target!r}{hint}", plugin=target)
+
+
+def _refuse_unusable_file(plugin: Plugin) -> None:
+    """Raise `Refused` if the plugin has a `requirements.txt` that cannot be locked."""
+    from ductile.plugins.environments.plugin_files import (
+        UnusableRequirementsFile,
+        read_python_plugin,
+    )
+
+    try:
+        read_python_plugin(plugin.name, plugin.directory, plugin.entrypoint, lambda path: path)
+    except UnusableRequirementsFile as error:
+        raise Refused(f"plugin {plugin.name}: {error}", plugin=plugin.name) from None
 
 
 def _compile_directory(context: CommandContext, directory: Path) -> CompiledConfig:
