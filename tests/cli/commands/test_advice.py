@@ -161,11 +161,23 @@ def test_interpreter_that_is_not_installed_is_reported_and_corrected(cli: CliRun
     checked = cli("config", "check")
     assert f"{typo}:1: plugin typo cannot run: its first line names /usr/bin/evn" in checked.out
     assert "did you mean" in checked.out
+    assert "its jobs fail: /usr/bin/evn is missing" in cli("plugin", "list").out
     found = cli("system", "doctor", "--json").json["findings"]
     [line] = [row["run"] for row in found if "typo cannot run" in row["what"]]
     subprocess.run(shlex.split(line), check=True)
     assert typo.read_text().startswith(f"#!{shutil.which('env')} sh\n")
     assert "cannot run" not in cli("config", "check").out
+
+
+def test_program_without_an_interpreter_line_is_reported_and_opened(cli: CliRunner) -> None:
+    script = cli.plugin("plain", "true")
+    script.write_text("echo '{}'\n")
+    listed = cli("plugin", "list", "--json").json["plugins"]
+    [reason] = [row["reason"] for row in listed if row["name"] == "plain"]
+    assert reason == f"its jobs fail: {script} has no `#!` line"
+    found = cli("system", "doctor", "--json").json["findings"]
+    [run] = [row["run"] for row in found if "plain cannot run" in row["what"]]
+    assert run == f"${{EDITOR:-vi}} +1 {script}"
 
 
 def test_names_that_only_the_files_have_are_explained(cli: CliRunner) -> None:

@@ -12,6 +12,7 @@ from ductile.core.schedules.breaker import describe_count
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.operations.flow.pauses import show_pause
 from ductile.operations.reports.conditions import describe_place
+from ductile.operations.reports.repair import find_entrypoint_flaw
 from ductile.plugins.registry import Plugin
 from ductile.runner.warm.slots import WarmSlots
 from ductile.store.engines.api import Ledger, Tx
@@ -31,7 +32,7 @@ def plugins(
     """Every plugin that was found or configured, with its state and the reason for it.
 
     `tripped` are the breakers that are not closed; the reason of a ready plugin describes them,
-    or its pause.
+    its pause, or why its program cannot start.
     """
     rows = []
     for name, plugin in compiled.registry.plugins.items():
@@ -42,7 +43,7 @@ def plugins(
             {
                 "name": name,
                 "state": "unhealthy" if reason else "ready",
-                "reason": reason or _describe_pause(pauses, name) or _describe_breakers(breakers),
+                "reason": reason or _describe_holds(compiled, pauses, breakers, name),
                 "paused": _shown_pause(pauses, name),
                 "breakers": breakers,
                 "version": plugin.manifest.version,
@@ -71,9 +72,19 @@ def plugins(
     return sorted(rows, key=lambda row: (str(row["name"]), str(row["state"])))
 
 
-def _describe_pause(pauses: Pauses, plugin: str) -> str | None:
-    pause = pauses.plugins.get(plugin)
-    return None if pause is None else pause.describe()
+def _describe_holds(
+    compiled: CompiledConfig,
+    pauses: Pauses,
+    breakers: Sequence[Mapping[str, Any]],
+    plugin: str,
+) -> str | None:
+    """What keeps the jobs of a loaded plugin from running, or has them fail."""
+    if (pause := pauses.plugins.get(plugin)) is not None:
+        return pause.describe()
+    if breakers:
+        return "; ".join(map(describe_breaker, breakers))
+    flaw = find_entrypoint_flaw(compiled.plans[plugin])
+    return None if flaw is None else f"its jobs fail: {flaw.what}"
 
 
 def _shown_pause(pauses: Pauses, plugin: str) -> dict[str, Any] | None:
@@ -129,10 +140,6 @@ def absent_plugin(name: str, state: str, reason: str, path: object) -> dict[str,
         "path": str(path) if path else None,
         "commands": {},
     }
-
-
-def _describe_breakers(tripped: Sequence[Mapping[str, Any]]) -> str | None:
-    return "; ".join(map(describe_breaker, tripped)) or None
 
 
 def describe_breaker(row: Mapping[str, Any]) -> str:

@@ -175,7 +175,7 @@ class EntrypointFlaw:
 
 
 def find_entrypoint_flaw(plan: PluginPlan) -> EntrypointFlaw | None:
-    """What the first line of an entrypoint names that is not there."""
+    """What its first line names that is not there, or that a text file has none."""
     entrypoint = plan.argv[-1]
     if len(plan.argv) > 1:
         return None  # It is not started by its first line.
@@ -186,8 +186,17 @@ def find_entrypoint_flaw(plan: PluginPlan) -> EntrypointFlaw | None:
             "the kernel takes the carriage return as part of the interpreter's name",
             f"sed -i 's/\\r$//' {file}",
         )
-    search_path = plan.env.get("PATH", "")
-    missing = missing_interpreter(first_line(entrypoint) or b"", search_path)
+    line, search_path = first_line(entrypoint), plan.env.get("PATH", "")
+    # Programs in a format of their own begin with other bytes.
+    is_text = line is not None and line.replace(b"\t", b"").decode("latin-1").isprintable()
+    if is_text and not (line or b"").startswith(b"#!"):
+        return EntrypointFlaw(
+            f"{entrypoint} has no `#!` line",
+            "a program in a script language names its interpreter in its first line",
+            open_in_editor(entrypoint, 1),
+            corrects=False,
+        )
+    missing = missing_interpreter(line or b"", search_path)
     if missing is None:
         return None
     close = find_similar_interpreter(missing, search_path)
