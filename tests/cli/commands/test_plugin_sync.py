@@ -13,9 +13,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from ductile.errors import Refused
 from ductile.operations.plugins import installers, sync
 from ductile.plugins.environments.locate import PythonBuild
 from ductile.plugins.environments.lock import LockedPackage
+from ductile.plugins.environments.plugin_files import PythonPlugin
 from tests.cli.runner import CliRunner, stop
 from tests.waiting import until
 from tests.wheels import write_wheel
@@ -254,6 +256,21 @@ def test_the_lock_of_another_program_is_replaced_only_on_request(
     assert "--upgrade" in failed.json["failed"][0]["error"]
     assert lock.read_text().startswith("version = 1")
     assert cli("plugin", "sync", "--wheelhouse", str(wheels), "--upgrade").code == 0
+
+
+def test_environment_that_is_built_needs_no_python_in_path(
+    cli: CliRunner, write: Write, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write()
+    assert cli("plugin", "sync", "--wheelhouse", str(wheels)).code == 0
+
+    def refuse(plugin: PythonPlugin) -> PythonBuild:
+        raise Refused(f"{plugin.name}: no such version is in PATH")
+
+    monkeypatch.setattr(sync, "choose_python", refuse)
+    for words in ((), ("--dry-run",)):
+        done = cli("plugin", "sync", *words)
+        assert (done.code, "up to date (2 packages" in done.out) == (0, True)
 
 
 def test_a_python_version_that_this_machine_lacks_is_an_error(cli: CliRunner, write: Write) -> None:

@@ -25,8 +25,10 @@ from ductile.errors import Refused
 from ductile.operations.plugins.installers import Installer, Report, find_uv
 from ductile.plugins.environments.locate import (
     COMPLETED,
+    EnvironmentMissing,
     PythonBuild,
     environment_path,
+    find_python,
     gateway_python,
     is_complete,
 )
@@ -67,6 +69,8 @@ def sync_plugin(
 ) -> SyncedPlugin:
     """Lock a plugin's dependencies if they have changed, and build its environment if it is
     missing. Raises `Refused`."""
+    if not upgrade and (done := _describe_built(plugin, environments)) is not None:
+        return done
     python = choose_python(plugin)
     if _needs_no_environment(plugin, python):
         return SyncedPlugin(plugin.name, None, False, 0, None, False, str(python.executable))
@@ -100,6 +104,8 @@ def sync_plugin(
 
 def plan_sync(plugin: PythonPlugin, environments: Path, *, upgrade: bool = False) -> SyncedPlugin:
     """What `sync_plugin` would do, without doing it and without network."""
+    if not upgrade and (done := _describe_built(plugin, environments)) is not None:
+        return done
     python = choose_python(plugin)
     if _needs_no_environment(plugin, python):
         return SyncedPlugin(plugin.name, None, False, 0, None, False, str(python.executable))
@@ -115,6 +121,25 @@ def plan_sync(plugin: PythonPlugin, environments: Path, *, upgrade: bool = False
         environment=str(environment),
         built=not is_complete(environment),
         python=str(environment / "bin" / "python"),
+    )
+
+
+def _describe_built(plugin: PythonPlugin, environments: Path) -> SyncedPlugin | None:
+    """A plugin that has its environment; its Python may be where no search finds it any more."""
+    try:
+        found = find_python(plugin.requirements, plugin.lock, environments, gateway_python())
+    except EnvironmentMissing:
+        return None
+    if plugin.lock is None or found.environment is None:
+        return None
+    return SyncedPlugin(
+        plugin=plugin.name,
+        lock=str(plugin.lock_path),
+        locked=False,
+        packages=len(read_lock(plugin.lock).packages),
+        environment=str(found.environment),
+        built=False,
+        python=str(found.executable),
     )
 
 
@@ -150,7 +175,7 @@ def choose_python(plugin: PythonPlugin) -> PythonBuild:
         if build is not None and is_satisfied(wanted, build.version):
             return build
     raise Refused(
-        f"plugin {plugin.name} requires Python {wanted}, and this machine has no such version "
+        f"plugin {plugin.name} requires Python {wanted}, and no such version is in PATH "
         f"(the gateway runs with {own.shown_version}); install one, or correct requires-python in "
         f"{plugin.requirements.source}",
         plugin=plugin.name,
