@@ -19,7 +19,7 @@ from ductile.core.delivery.relay import (
     RelayRequest,
     SignatureRules,
     build_envelope,
-    compute_signature,
+    compute_relay_signature,
     is_permanent_rejection,
     is_receipt,
     judge_send,
@@ -109,7 +109,7 @@ def test_valid_request_is_accepted() -> None:
 def test_signature_covers_method_path_timestamp_and_body() -> None:
     signed = b"POST\n/p\n2026-05-03T12:00:00.000000Z\nbody"
     expected = hmac.new(b"k", signed, hashlib.sha256).hexdigest()
-    assert compute_signature("k", "/p", "2026-05-03T12:00:00.000000Z", b"body") == expected
+    assert compute_relay_signature("k", "/p", "2026-05-03T12:00:00.000000Z", b"body") == expected
 
 
 def test_default_dedupe_key_is_made_from_the_event_id() -> None:
@@ -174,7 +174,9 @@ def test_timestamp_within_the_skew_is_accepted(off: timedelta) -> None:
 def test_timestamp_may_be_unix_seconds() -> None:
     raw = orjson.dumps(ENVELOPE)
     at = str(int(NOW.timestamp()))
-    given = request(raw, timestamp=at, signature=compute_signature(PEER.secret, PATH, at, raw))
+    given = request(
+        raw, timestamp=at, signature=compute_relay_signature(PEER.secret, PATH, at, raw)
+    )
     assert isinstance(judged(given), RelayedEvent)
 
 
@@ -231,7 +233,9 @@ def test_unexpected_key_id_is_ignored() -> None:
 
 def test_timestamp_may_have_nanoseconds() -> None:
     raw, at = orjson.dumps(ENVELOPE), "2026-05-03T12:00:00.123456789Z"
-    given = request(raw, timestamp=at, signature=compute_signature(PEER.secret, PATH, at, raw))
+    given = request(
+        raw, timestamp=at, signature=compute_relay_signature(PEER.secret, PATH, at, raw)
+    )
     assert isinstance(judged(given), RelayedEvent)
 
 

@@ -1,34 +1,26 @@
-"""Webhook deliveries: their states, their retries, their signatures."""
+"""Webhook deliveries: their states and their retries."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import itertools
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from standardwebhooks.webhooks import Webhook
 
 from ductile.core.delivery.retry_policy import (
     EDGES,
     INBOUND_DELAY,
-    OBSERVATORY,
     OUTSTANDING,
     RETRIABLE,
     RETRY_SCHEDULE_SECONDS,
     DeliveryStatus,
     DeliveryUpdate,
-    compute_signature,
     mark_delivered,
     mark_failed,
     mark_rejected,
     mark_unsendable,
-    sign_headers,
 )
-from ductile.core.delivery.signatures import PROVIDERS, verify
 
 NOW = datetime(2026, 2, 8, 10, 0, tzinfo=UTC)
 P, OK, F, D = DeliveryStatus
@@ -75,36 +67,3 @@ def test_legal_state_changes() -> None:
     assert {edge for edge in illegal if edge[0] is OK} == {(OK, s) for s in DeliveryStatus}
     assert (D, OK) in illegal
     assert (D, F) in illegal
-
-
-def test_signature_is_hmac_sha256_in_hex() -> None:
-    body = b'{"a": 1}'
-    expected = hmac.new(b"secret", body, hashlib.sha256).hexdigest()
-    assert compute_signature("secret", body) == expected
-    headers = sign_headers("secret", "m", body, NOW)
-    assert headers["X-Observatory-Signature"] == f"sha256={expected}"
-
-
-@given(st.binary(), st.text(min_size=1, alphabet=st.characters(codec="utf-8")))
-def test_signed_headers_verify(body: bytes, secret: str) -> None:
-    headers = {k.lower(): [v] for k, v in sign_headers(secret, "m-1", body, NOW).items()}
-    assert verify(OBSERVATORY, secret, headers, body, 0.0)
-    assert verify(PROVIDERS["standard"], secret, headers, body, NOW.timestamp())
-    assert not verify(OBSERVATORY, secret, headers, body + b"x", 0.0)
-
-
-@pytest.mark.parametrize(
-    ("secret", "key"),
-    [
-        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
-        ("whsec_c2VjcmV0LWtleQ", "whsec_c2VjcmV0LWtleQ"),
-        ("whsec_c2VjcmV0LWtleQ==", b"secret-key"),
-        ("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
-        ("a plain secret!", b"a plain secret!"),
-        ("geheim-ä", "geheim-ä".encode()),
-    ],
-)
-def test_standardwebhooks_verifies_either_form_of_a_secret(secret: str, key: str | bytes) -> None:
-    body = '{"text": "grüße"}'.encode()
-    headers = sign_headers(secret, "msg_1", body, datetime.now(UTC))
-    assert Webhook(key).verify(body, headers) == {"text": "grüße"}

@@ -5,10 +5,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks.webhooks import Webhook
 
-from ductile.core.delivery.signatures import PLAIN, PROVIDERS, VerifiedWebhook, judge, verify
+from ductile.core.delivery.signatures import (
+    OBSERVATORY,
+    PLAIN,
+    PROVIDERS,
+    VerifiedWebhook,
+    compute_signature,
+    judge,
+    sign_headers,
+    verify,
+)
 from ductile.core.values.json_values import Failure
 
 NOW = 1_770_000_000
@@ -180,3 +193,37 @@ def test_delivery_id_and_event_are_read_from_headers() -> None:
     secret, headers = signed("github")
     found = verify(PROVIDERS["github"], secret, headers, BODY, NOW)
     assert found == VerifiedWebhook("d1", "push", mac(SECRET, BODY).hex())
+
+
+def test_signature_is_hmac_sha256_in_hex() -> None:
+    body = b'{"a": 1}'
+    expected = hmac.new(b"secret", body, hashlib.sha256).hexdigest()
+    assert compute_signature("secret", body) == expected
+    headers = sign_headers("secret", "m", body, datetime.fromtimestamp(NOW, UTC))
+    assert headers["X-Observatory-Signature"] == f"sha256={expected}"
+
+
+@given(st.binary(), st.text(min_size=1, alphabet=st.characters(codec="utf-8")))
+def test_signed_headers_verify(body: bytes, secret: str) -> None:
+    at = datetime.fromtimestamp(NOW, UTC)
+    headers = {k.lower(): [v] for k, v in sign_headers(secret, "m-1", body, at).items()}
+    assert verify(OBSERVATORY, secret, headers, body, 0.0)
+    assert verify(PROVIDERS["standard"], secret, headers, body, NOW)
+    assert not verify(OBSERVATORY, secret, headers, body + b"x", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("secret", "key"),
+    [
+        ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        ("whsec_c2VjcmV0LWtleQ", "whsec_c2VjcmV0LWtleQ"),
+        ("whsec_c2VjcmV0LWtleQ==", b"secret-key"),
+        ("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        ("a plain secret!", b"a plain secret!"),
+        ("geheim-ä", "geheim-ä".encode()),
+    ],
+)
+def test_standardwebhooks_verifies_either_form_of_a_secret(secret: str, key: str | bytes) -> None:
+    body = '{"text": "grüße"}'.encode()
+    headers = sign_headers(secret, "msg_1", body, datetime.now(UTC))
+    assert Webhook(key).verify(body, headers) == {"text": "grüße"}

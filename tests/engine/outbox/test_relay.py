@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ductile.core.delivery.relay import METHOD, PEER, SIGNATURE, TIMESTAMP, compute_signature
+from ductile.core.delivery.relay import METHOD, PEER, SIGNATURE, TIMESTAMP, compute_relay_signature
 from ductile.core.pipelines.intents import SendRelay
 from ductile.engine.outbox.policy import UNREADABLE, OutboundRequest, SendResult
 from ductile.engine.outbox.relay import NOT_ALLOWED, REJECTED, RelayPolicy
@@ -61,7 +61,9 @@ class TestRequest:
         (request,) = outbox.requests
         assert request.url == f"https://lab.example/behind{configured}"
         assert METHOD == "POST"
-        expected = compute_signature(RELAY_SECRET, signed, request.headers[TIMESTAMP], request.body)
+        expected = compute_relay_signature(
+            RELAY_SECRET, signed, request.headers[TIMESTAMP], request.body
+        )
         assert request.headers[SIGNATURE] == f"sha256={expected}"
         assert not request.plain_http
 

@@ -10,7 +10,7 @@ import pytest
 
 from ductile.clock import to_text
 from ductile.core.delivery import retry_policy as rules
-from ductile.core.delivery.retry_policy import compute_signature
+from ductile.core.delivery.signatures import compute_signature
 from ductile.store.engines.api import Ledger
 from ductile.store.outbox import deliveries, webhooks
 from tests.store.conftest import execute

@@ -148,12 +148,12 @@ def sign_request(sender: str, to: Peer, path: str, body: bytes, now: datetime) -
         "Content-Type": "application/json",
         PEER: sender,
         TIMESTAMP: timestamp,
-        SIGNATURE: f"sha256={compute_signature(to.secret, path, timestamp, body)}",
+        SIGNATURE: f"sha256={compute_relay_signature(to.secret, path, timestamp, body)}",
     }
     return headers if to.key_id is None else {**headers, KEY_ID: to.key_id}
 
 
-def compute_signature(secret: str, path: str, timestamp: str, body: bytes) -> str:
+def compute_relay_signature(secret: str, path: str, timestamp: str, body: bytes) -> str:
     """In hex, without a prefix."""
     signed = b"\n".join((METHOD.encode(), path.encode(), timestamp.encode(), body))
     return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
@@ -206,7 +206,9 @@ def verify_request(
     if abs(now - sent_at) > rules.clock_skew:
         return _forbid("the timestamp is too far from this gateway's clock")
     signature = (given[SIGNATURE] or "").removeprefix("sha256=").lower()
-    expected = compute_signature(peer.secret, request.path, given[TIMESTAMP] or "", request.body)
+    expected = compute_relay_signature(
+        peer.secret, request.path, given[TIMESTAMP] or "", request.body
+    )
     if not hmac.compare_digest(signature.encode(), expected.encode()):
         return _forbid("the signature does not match")
     return _parse_event(request.body, peer, expected)

@@ -1,24 +1,17 @@
-"""Webhook deliveries: their states, their retries, and their signatures."""
+"""The states of a webhook delivery, and when a failed one is sent again."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from ductile._fast_dataclass import dataclass
-from ductile.core.delivery.signatures import PLAIN, PROVIDERS, Scheme
 
 RETRY_SCHEDULE_SECONDS = (30, 120, 600, 3600, 21600)
 """Delay before the next send, by the number of failed sends before the last one."""
 INBOUND_DELAY = timedelta(seconds=RETRY_SCHEDULE_SECONDS[0])
 """Delay before the first send of an inbound webhook; an outbound one is sent at once."""
-SIGNATURE_HEADER = "X-Observatory-Signature"
-OBSERVATORY = Scheme(SIGNATURE_HEADER.lower(), PLAIN.read)
-"""How webhooks for agents are signed: `sha256=` and hex, over the body."""
 INTERNAL = "internal://session/"
 """The target of a webhook without a URL: a session of this gateway."""
 
@@ -95,27 +88,3 @@ def mark_rejected(attempt_count: int, error: str) -> DeliveryUpdate:
 def mark_unsendable(attempt_count: int, error: str) -> DeliveryUpdate:
     """Dead: it was not sent, and a retry cannot succeed."""
     return DeliveryUpdate(_D, attempt_count, error=error)
-
-
-def compute_signature(secret: str, body: bytes) -> str:
-    """HMAC-SHA256 of these bytes in hex; the key is the text of the secret."""
-    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-
-
-def sign_headers(secret: str, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
-    """The gateway's own signature and the one of Standard Webhooks, over exactly these bytes.
-
-    The key of the latter is the decoded secret if that is base64, with or without `whsec_`, else
-    its text.
-    """
-    standard = PROVIDERS["standard"]
-    at = str(int(now.timestamp()))
-    signed = hmac.new(
-        standard.key(secret), standard.signed(message_id, at, body), hashlib.sha256
-    ).digest()
-    return {
-        SIGNATURE_HEADER: f"sha256={compute_signature(secret, body)}",
-        "webhook-id": message_id,
-        "webhook-timestamp": at,
-        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
-    }

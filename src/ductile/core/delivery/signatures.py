@@ -1,4 +1,4 @@
-"""Webhook signatures: the providers as data, and one function that verifies.
+"""Webhook signatures: the providers as data, how they are verified, and how ours are made.
 
 Nothing here parses a body: the signature covers the received bytes.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 
 from ductile._fast_dataclass import dataclass
 from ductile.core.values.json_values import Failure
@@ -203,3 +205,32 @@ def find_single(headers: Headers, name: str | None) -> str | None:
 
 def _is_recent(at: str | None, now: float) -> bool:
     return at is not None and at.isdecimal() and len(at) < 16 and abs(int(at) - now) <= TOLERANCE
+
+
+SIGNATURE_HEADER = "X-Observatory-Signature"
+OBSERVATORY = Scheme(SIGNATURE_HEADER.lower(), PLAIN.read)
+"""How webhooks for agents are signed: `sha256=` and hex, over the body."""
+
+
+def compute_signature(secret: str, body: bytes) -> str:
+    """HMAC-SHA256 of these bytes in hex; the key is the text of the secret."""
+    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def sign_headers(secret: str, message_id: str, body: bytes, now: datetime) -> dict[str, str]:
+    """The gateway's own signature and the one of Standard Webhooks, over exactly these bytes.
+
+    The key of the latter is the decoded secret if that is base64, with or without `whsec_`, else
+    its text.
+    """
+    standard = PROVIDERS["standard"]
+    at = str(int(now.timestamp()))
+    signed = hmac.new(
+        standard.key(secret), standard.signed(message_id, at, body), hashlib.sha256
+    ).digest()
+    return {
+        SIGNATURE_HEADER: f"sha256={compute_signature(secret, body)}",
+        "webhook-id": message_id,
+        "webhook-timestamp": at,
+        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+    }

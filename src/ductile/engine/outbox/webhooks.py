@@ -9,6 +9,7 @@ from ductile._fast_dataclass import dataclass
 from ductile.clock import Entropy, to_text
 from ductile.core.delivery import retry_policy
 from ductile.core.delivery.retry_policy import INTERNAL, DeliveryUpdate
+from ductile.core.delivery.signatures import sign_headers
 from ductile.core.jobs.trace import TraceContext
 from ductile.engine.config.compiled import CompiledConfig
 from ductile.engine.outbox.internal_delivery import InternalDelivery
@@ -68,7 +69,7 @@ class WebhookPolicy(OutboxPolicy[ClaimedDelivery]):
         if delivery.target_url.startswith(INTERNAL):
             return self._deliver_here(row, webhook, row.payload, config, now)
         body = row.payload.encode()
-        signed = retry_policy.sign_headers(webhook.secret, delivery.message_id, body, now)
+        signed = sign_headers(webhook.secret, delivery.message_id, body, now)
         return OutboundRequest(
             delivery.target_url,
             body,

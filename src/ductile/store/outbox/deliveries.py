@@ -18,8 +18,8 @@ from ductile.core.delivery.retry_policy import (
     RETRIABLE,
     DeliveryStatus,
     DeliveryUpdate,
-    compute_signature,
 )
+from ductile.core.delivery.signatures import compute_signature
 from ductile.core.jobs.trace import TraceContext
 from ductile.errors import NotFound, Refused
 from ductile.model import Notice

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from ductile.clock import to_text
 from ductile.core.delivery import ssrf
 from ductile.core.delivery.payload import to_json_text
-from ductile.core.delivery.retry_policy import INBOUND_DELAY, OBSERVATORY
-from ductile.core.delivery.signatures import verify
+from ductile.core.delivery.retry_policy import INBOUND_DELAY
+from ductile.core.delivery.signatures import OBSERVATORY, verify
 from ductile.core.delivery.target_url import redact_target
 from ductile.core.jobs.commands import HANDLE
 from ductile.core.values import scopes
