@@ -30,9 +30,9 @@ def redact_problems(problems: Iterable[Problem], secrets: Iterable[str]) -> list
             problem,
             message=redactor.text(problem.message),
             path=tuple(redactor.text(p) if isinstance(p, str) else p for p in problem.path),
-            found=redactor.maybe(problem.found),
-            allowed=redactor.maybe(problem.allowed),
-            nearest=redactor.maybe(problem.nearest),
+            found=redactor.optional_text(problem.found),
+            allowed=redactor.optional_text(problem.allowed),
+            nearest=redactor.optional_text(problem.nearest),
         )
         for problem in problems
     ]

@@ -293,7 +293,7 @@ def _list_secrets(settings: Settings) -> Iterator[tuple[Path, str]]:
 def _can_run(rule: str) -> bool:
     from ductile.core.schedules import cron
 
-    return cron.comes(rule)
+    return cron.has_match(rule)
 
 
 def _filter_scopes(

@@ -88,24 +88,24 @@ def test_secret_with_an_escaped_slash_is_redacted():
 def test_truncated_secret_is_redacted(secret):
     redactor = Redactor([secret])
     for kept in range(SHORTEST_PART, len(secret)):
-        shown = redactor.beginning(f"before {secret} between {secret[:kept]}")
+        shown = redactor.truncated_text(f"before {secret} between {secret[:kept]}")
         assert shown == f"before {REDACTED} between {REDACTED}"
-    assert redactor.beginning(f"before {secret}") == f"before {REDACTED}"
+    assert redactor.truncated_text(f"before {secret}") == f"before {REDACTED}"
 
 
 def test_truncated_secret_before_a_replacement_character_is_redacted():
     raw = f"before {CANARIES[3]}".encode()
     for kept in range(len(raw) - len("€𝄞".encode()), len(raw)):
-        shown = Redactor([CANARIES[3]]).beginning(raw[:kept].decode(errors="replace"))
+        shown = Redactor([CANARIES[3]]).truncated_text(raw[:kept].decode(errors="replace"))
         assert shown == f"before {REDACTED}"
 
 
 def test_other_text_at_the_end_is_kept():
     redactor = Redactor(["hunter2hunter2"])
-    assert redactor.beginning("an ordinary end") == "an ordinary end"
-    assert redactor.beginning("of a hun") == "of a hun"
-    assert redactor.beginning("") == ""
-    assert Redactor().beginning("anything") == "anything"
+    assert redactor.truncated_text("an ordinary end") == "an ordinary end"
+    assert redactor.truncated_text("of a hun") == "of a hun"
+    assert redactor.truncated_text("") == ""
+    assert Redactor().truncated_text("anything") == "anything"
 
 
 def test_secret_with_surrogates_is_redacted():
@@ -133,8 +133,8 @@ def test_text_without_secrets_is_unchanged():
 
 
 def test_none_stays_none():
-    assert Redactor(["12345678"]).maybe(None) is None
-    assert Redactor(["12345678"]).maybe("12345678") == REDACTED
+    assert Redactor(["12345678"]).optional_text(None) is None
+    assert Redactor(["12345678"]).optional_text("12345678") == REDACTED
 
 
 def test_document_is_redacted_in_keys_and_values():
@@ -329,6 +329,6 @@ def test_secret_next_to_an_approval_link_does_not_uncover_either(secret):
 
 def test_end_of_a_truncated_text_hides_part_of_a_token():
     for length in range(1, 43):
-        assert Redactor().beginning(f"/approve/{TOKEN[:length]}") == f"/approve/{REDACTED}"
-    assert Redactor().beginning("we approve/reject it") == "we approve/reject it"
+        assert Redactor().truncated_text(f"/approve/{TOKEN[:length]}") == f"/approve/{REDACTED}"
+    assert Redactor().truncated_text("we approve/reject it") == "we approve/reject it"
     assert Redactor().text("we approve/reject it") == "we approve/reject it"

@@ -15,7 +15,7 @@ from ductile.clock import Ids
 from ductile.core.delivery.relay import build_envelope
 from ductile.core.jobs.plugin_protocol import NO_RESULT, ProtocolError, Response, read_response
 from ductile.core.jobs.prepare import Entered
-from ductile.core.jobs.retry import EX_CONFIG, RetryPolicy, next_retry_at, uncounted
+from ductile.core.jobs.retry import EX_CONFIG, RetryPolicy, count_exempt_attempts, next_retry_at
 from ductile.core.pipelines.baggage import control
 from ductile.core.pipelines.emit import emit, emit_relay, emit_switch
 from ductile.core.pipelines.intents import Routing, SendRelay
@@ -240,7 +240,7 @@ class _Attempt:
 
     def waits(self, error: str) -> Settlement:
         """Wait for resources or another node, twice as long each time; not counted."""
-        again = min(uncounted(self.job.max_attempts, self.rules.retry), 60)
+        again = min(count_exempt_attempts(self.job.max_attempts, self.rules.retry), 60)
         delay = timedelta(seconds=min(SHORTAGE_SECONDS * 2.0**again, LONGEST_SHORTAGE))
         return self.ends(JobStatus.QUEUED, error=error, retry_at=self.now + delay, counted=False)
 
@@ -330,14 +330,14 @@ def _record(
     logs: Sequence[tuple[str, str]] = ()
     record: dict[str, Any] = {"duration": outcome.duration}
     if outcome.stderr:
-        hidden = redactor.beginning if outcome.stderr_truncated else redactor.text
+        hidden = redactor.truncated_text if outcome.stderr_truncated else redactor.text
         record["stderr"] = hidden(_readable(outcome.stderr))
     if isinstance(response, Response):
         record["result"] = redactor.json(orjson.dumps(_stored_response(response.raw)).decode())
         logs = response.logs
     elif outcome.stdout:
         whole = len(outcome.stdout) <= STDOUT_KEPT and not outcome.stdout_overflowed
-        hidden = redactor.text if whole else redactor.beginning
+        hidden = redactor.text if whole else redactor.truncated_text
         record["stdout"] = hidden(_readable(outcome.stdout[:STDOUT_KEPT]))
     if rules.sandbox is not None and outcome.ending is not Ending.NOT_SPAWNED:
         logs = (("info", f"sandbox: {rules.sandbox}"), *logs)

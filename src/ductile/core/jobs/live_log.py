@@ -34,7 +34,7 @@ def readable_beginning(stderr: bytes, redactor: Redactor) -> str:
     what may become a secret are left out.
     """
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(stderr)
-    return redactor.growing(text.replace("\0", "\ufffd"))
+    return redactor.partial_text(text.replace("\0", "\ufffd"))
 
 
 def find_progress(text: str) -> Progress | None:

@@ -24,7 +24,7 @@ def backoff(failures: int, base: float, chance: float) -> float:
     return min(base * 2.0 ** min(failures - 1, 60) + chance * base, LONGEST_DELAY)
 
 
-def uncounted(max_attempts: int, policy: RetryPolicy) -> int:
+def count_exempt_attempts(max_attempts: int, policy: RetryPolicy) -> int:
     """The number of attempts that do not count: a stop of the gateway, a lack of resources and an
     operator's retry raise `attempt` and `max_attempts` alike."""
     return max(0, max_attempts - policy.max_attempts)
@@ -32,7 +32,7 @@ def uncounted(max_attempts: int, policy: RetryPolicy) -> int:
 
 def failures_so_far(attempt: int, max_attempts: int, policy: RetryPolicy) -> int:
     """The number of failures that count up to this attempt; the backoff grows with it."""
-    return max(1, attempt - uncounted(max_attempts, policy))
+    return max(1, attempt - count_exempt_attempts(max_attempts, policy))
 
 
 def next_retry_at(

@@ -58,7 +58,7 @@ def parse(expr: str) -> str:
     return " ".join(fields)
 
 
-def comes(expr: str) -> bool:
+def has_match(expr: str) -> bool:
     """Whether any date matches: `0 0 30 2 *` never does."""
     return next(_matches(expr, _ANY_DAY), None) is not None
 

@@ -172,7 +172,7 @@ class Redactor:
         # The text of a secret may begin or end within an escape sequence, as in `\\nsecret`.
         return shown if _is_json(shown) else json.dumps(self.text(json.loads(token)))
 
-    def beginning(self, text: str) -> str:
+    def truncated_text(self, text: str) -> str:
         """As `text`, for a truncated text that may end with part of a secret."""
         shown = self.text(text)
         # A replacement character may follow that part, if a character was cut in two.
@@ -183,7 +183,7 @@ class Redactor:
         cut = max((_overlap(known, spelling) for spelling in self._spellings), default=0)
         return known[:-cut] + REDACTED if cut else shown
 
-    def growing(self, text: str) -> str:
+    def partial_text(self, text: str) -> str:
         """As `text`, for the beginning of a text, without an end that may become a secret."""
         text = _hide_approval_links(text)
         text = text[: _find_cut_token(text)]
@@ -200,7 +200,7 @@ class Redactor:
         unsettled = (start for start in sorted(starts) if not any(a < start < b for a, b in whole))
         return self.text(text[: next(unsettled, len(text))])
 
-    def maybe(self, text: str | None) -> str | None:
+    def optional_text(self, text: str | None) -> str | None:
         return None if text is None else self.text(text)
 
     def document(self, value: Json) -> Json:

@@ -178,7 +178,7 @@ class OutboxWorker(Generic[RowT]):
         local_write: Callable[[Tx], None] | None,
         now: datetime,
     ) -> None:
-        update = replace(update, error=self._config().redactor.maybe(update.error))
+        update = replace(update, error=self._config().redactor.optional_text(update.error))
 
         def work(tx: Tx) -> bool:
             recorded = self._policy.store.settle(tx, row, self._owner, update, now)
