@@ -23,8 +23,9 @@ def refused(context: DoctorContext) -> Iterator[Finding]:
     for refusal in registry.refused:
         command, place = _find_correction(refusal, context.compiled)
         run = command or context.command("plugin list")
-        is_running = context.ask is not None
-        if command is not None and (refusal.name in context.refused or is_running):
+        # A gateway that has loaded the plugin before keeps its environment until then.
+        is_new = (command or "").startswith("ductile plugin sync") and context.ask is not None
+        if command is not None and (refusal.name in context.refused or is_new):
             run = f"{command} && {reload}"
         yield error("plugins", f"plugin {refusal.name} is refused", refusal.reason + place, run)
     for name in sorted(context.refused.keys() & registry.plugins.keys()):
