@@ -335,6 +335,13 @@ def test_both_streams_are_kept_where_the_protocol_was_broken():
     assert (settled.stdout, settled.stderr, settled.result) == ("not json", "a trace", None)
 
 
+def test_progress_is_not_the_reason_of_a_failure():
+    stderr = b"the upstream said no\n::progress 40 copying\n"
+    assert verdict(exited(b"", 3, stderr=stderr)).error.endswith("; stderr: the upstream said no")
+    only = verdict(exited(b"", 3, stderr=b"::progress 10 started\n"))
+    assert "stderr" not in only.error
+
+
 def test_the_prefix_of_an_overflow_is_kept():
     settled = verdict(exited(b"y" * STDERR_CAP, stdout_overflowed=True))
     assert settled.stdout == "y" * STDERR_CAP

@@ -13,6 +13,7 @@ import orjson
 from ductile._fast_dataclass import dataclass
 from ductile.clock import Ids
 from ductile.core.delivery.relay import build_envelope
+from ductile.core.jobs.live_log import MARK
 from ductile.core.jobs.plugin_protocol import NO_RESULT, ProtocolError, Response, read_response
 from ductile.core.jobs.prepare import Entered
 from ductile.core.jobs.retry import EX_CONFIG, RetryPolicy, count_exempt_attempts, next_retry_at
@@ -318,8 +319,12 @@ def _error_of(response: Response | ProtocolError, code: int | None) -> str | Non
 
 
 def _last_line(stderr: str) -> str:
-    """The last line of stderr, which is redacted already; usually it is the reason."""
-    return stderr.rstrip().rpartition("\n")[2].strip()[:LONGEST_LINE]
+    """The last line of stderr, which is redacted already; usually it is the reason.
+
+    Lines that report progress are none.
+    """
+    lines = reversed(stderr.rstrip().split("\n"))
+    return next((line.strip() for line in lines if not line.startswith(MARK)), "")[:LONGEST_LINE]
 
 
 def _record(
