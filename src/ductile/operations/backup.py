@@ -141,7 +141,11 @@ def back_up(
         rows=report.rows,
         notes=[*report.notes, *_describe_violations(report)],
     )
-    replace_file(state_dir / LAST, orjson.dumps({"made_at": made.made_at, "path": made.path}))
+    try:
+        replace_file(state_dir / LAST, orjson.dumps({"made_at": made.made_at, "path": made.path}))
+    except OSError as error:
+        # The backup is complete, and needed most where the disk of the ledger is full.
+        made.notes.append(f"its time is not recorded in {state_dir}: {error.strerror}")
     return made
 
 

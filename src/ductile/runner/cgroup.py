@@ -13,6 +13,8 @@ import time
 from ductile.runner import reaper
 
 PREFIX = "ductile-"
+OF_ZYGOTES = "-warm"
+"""How the name of the group of zygotes ends."""
 _PATIENCE = 5.0
 _PAUSE = 0.002
 

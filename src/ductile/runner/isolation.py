@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _OOM_STEP = 500
 _OOM_MAX = 1000
@@ -34,6 +35,11 @@ def forbid_inspection() -> None:
 def allow_inspection() -> None:
     """Undo `forbid_inspection`, in a fork that becomes a plugin's process without an exec."""
     prctl(_PR_SET_DUMPABLE, 1)
+
+
+def end_with_parent(*, is_wanted: bool) -> None:
+    """Whether the kernel kills this process when the thread ends that has started it."""
+    prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL if is_wanted else 0)
 
 
 # Looked up once: a fork that calls it later has it already.

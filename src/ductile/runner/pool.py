@@ -72,6 +72,8 @@ class RunnerPool:
         self.owns_all_children = owns_all_children
         self.owns_children_after_loss = owns_children_after_loss
         self.cgroup: cgroup.Cgroup | None = None
+        self.warm_cgroup: cgroup.Cgroup | None = None
+        """Of the zygotes, which live on if this runner dies."""
         """The group that runner and plugins are in, if there is one."""
         self.bystanders: frozenset[int] = frozenset()
         """Children of this process that were there before the runner."""
@@ -135,6 +137,7 @@ class RunnerPool:
                 self.bystanders = frozenset(reaper.children(os.getpid()))
                 if self._cgroup_name:
                     self.cgroup = cgroup.create(self._cgroup_name)
+                    self.warm_cgroup = cgroup.create(f"{self._cgroup_name}{cgroup.OF_ZYGOTES}")
                 self._execute_runner()
 
     def start(self) -> None:
@@ -154,8 +157,11 @@ class RunnerPool:
                 return
             self._stopped = True
             self._end_runner(_END_PATIENCE)
-            if self.cgroup is not None:
-                self.cgroup.remove()
+            for group in (self.cgroup, self.warm_cgroup):
+                if group is not None:
+                    with suppress(OSError):
+                        group.kill()
+                    group.remove()
 
     def _execute_runner(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

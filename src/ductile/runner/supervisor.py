@@ -132,6 +132,8 @@ class Supervisor:
         if self._slots_outlive:
             os.close(lifeline)
             lifeline = -1
+            # The gateway adopts them, and kills the group of one that has died.
+            os.setpgid(0, 0)
         raise SlotStarted(_socket.socket(fileno=sock.detach()), lifeline)
 
     def _wait_for(self, pidfds: list[int], seconds: float) -> None:

@@ -17,10 +17,12 @@ import pytest
 
 import ductile.runner
 from ductile.model import Ending, Launch
-from ductile.runner import protocol
+from ductile.runner import cgroup, protocol
+from ductile.runner.pool import RunnerPool
 from ductile.runner.warm import slots as warm_slots
 from ductile.runner.warm.preload import ColdOnly
 from ductile.runner.warm.slots import WarmSlots
+from ductile.runner.warm.zygote_pool import ZygotePool
 from tests.runner.processes import Fifo
 from tests.runner.warm.conftest import LINE, Zygotes
 from tests.waiting import process_state, until
@@ -359,6 +361,89 @@ def test_end_of_a_zygote_leaves_the_jobs_of_others_alone(
         opened.write(b"continue\n")
         outcome = running.result()
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
+
+
+def test_death_of_a_zygote_and_of_one_slot_leaves_the_other_slots_alone(
+    zygotes: Zygotes, start, fifo: Fifo, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    opened = gate.open("r+b", buffering=0)
+    path = zygotes.script(
+        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).readline()"
+    )
+    zygote = zygotes.start(path)
+    slots = [zygote.fork_slot() for _ in range(2)]
+    assert slots[0] is not None
+    assert slots[1] is not None
+    running = [start(slot, zygotes.launch(path)) for slot in slots]
+    assert [fifo.line(), fifo.line()] == ["up", "up"]
+    os.kill(zygote.pid, signal.SIGKILL)
+    os.kill(slots[0].pid, signal.SIGKILL)
+    assert running[0].result().ending is Ending.LOST
+    with opened:
+        opened.write(b"continue\n")
+        outcome = running[1].result()
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
+
+
+STARTER = """
+import sys
+from ductile.model import WarmStart
+from ductile.runner.pool import RunnerPool
+from ductile.runner.warm.zygote_pool import ZygotePool
+path, line = sys.argv[1:]
+env = {"PATH": "/usr/bin:/bin"}
+warm = WarmStart("p", path, (sys.executable,), path, line, ("slow_module",), env)
+ZygotePool(RunnerPool(0), warm).start()
+"""
+
+
+def test_zygote_that_imports_ends_with_the_gateway(zygotes: Zygotes, fifo: Fifo) -> None:
+    """It holds the gateway's lock, and an import may hang."""
+    report = (
+        f"import os, time\nprint(os.getpid(), file=open({fifo.path!r}, 'w'))\ntime.sleep(600)\n"
+    )
+    zygotes.script(report, "slow_module.py")
+    starter = [sys.executable, "-c", STARTER, zygotes.script("pass"), LINE]
+    with subprocess.Popen(starter) as gateway:
+        importing = fifo.number()
+        gateway.kill()
+    # It may have become a child of this process, which does not reap it.
+    until(lambda: process_state(importing) in ("", "Z"))
+
+
+@pytest.mark.skipif(cgroup.find_parent() is None, reason="there is no writable cgroup v2")
+def test_death_of_the_runner_leaves_warm_jobs_alone(
+    zygotes: Zygotes, start_on, fifo: Fifo, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    opened = gate.open("r+b", buffering=0)
+    path = zygotes.script(
+        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).readline()"
+    )
+    pool = RunnerPool(1, cgroup_name=f"ductile-test-{os.getpid()}")
+    pool.start()
+    zygote = ZygotePool(pool, zygotes.warm(path))
+    try:
+        zygote.start()
+        slot = zygote.fork_slot()
+        assert slot is not None
+        running = start_on(slot, zygotes.launch(path))
+        assert fifo.line() == "up"
+        os.kill(pool.pid, signal.SIGKILL)
+        # Its loss is noticed, and another runner started.
+        program = zygotes.plugins.shell("true")
+        outcomes = [pool.slot(0).run(zygotes.launch(program)).ending for _ in range(2)]
+        assert outcomes[-1] is Ending.EXITED
+        with opened:
+            opened.write(b"continue\n")
+            outcome = running.result()
+        assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
+    finally:
+        zygote.stop()
+        pool.stop()
 
 
 def test_a_job_that_kills_its_zygote_and_slot_leaves_no_process(

@@ -38,7 +38,7 @@ def refuse_taken_name(ledger: Ledger, name: str, state_dir: Path) -> None:
         return
     raise LedgerError(
         f"another node that is running is named {name}; give this one a name of its own",
-        run=f"ductile config set service.node {quote(f'{name}-2')}",
+        run=f"ductile system start --node {quote(f'{name}-2')}",
     )
 
 

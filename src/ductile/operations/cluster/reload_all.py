@@ -15,7 +15,7 @@ from ductile.store import nodes
 from ductile.store.engines.api import Tx
 from ductile.store.nodes import NodeRequest, RequestKind
 
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 20.0
 POLL_SECONDS = 0.05
 NO_ANSWER = {"status": "no answer", "problems": ["the node has not answered the request yet"]}
 

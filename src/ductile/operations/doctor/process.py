@@ -76,8 +76,8 @@ def _check_absent(context: DoctorContext, directory: Path) -> Finding:
             "gateway",
             f"no gateway is running in {directory}, and one is running in {other.directory}",
             "it loaded these files: a start would run a second one, with another ledger; "
-            f"{other.setting} decides where the state is, and is not changed by a reload",
-            context.command(f"config set {other.setting} {quote(str(other.place))}"),
+            "state.path decides where the state is, and is not changed by a reload",
+            context.command(f"config set state.path {quote(str(other.path))}"),
         )
     why = "schedules do not fire, and queued jobs are not run"
     ledger = None if settings is None else settings.state.path
@@ -91,8 +91,8 @@ class OtherGateway(NamedTuple):
 
     directory: Path
     pid: int | None
-    setting: str
-    place: Path
+    path: Path
+    """Of its ledger."""
 
 
 def _find_others(context: DoctorContext, own: Path) -> Iterator[OtherGateway]:
@@ -104,13 +104,12 @@ def _find_others(context: DoctorContext, own: Path) -> Iterator[OtherGateway]:
             continue
         try:
             running = context.ask_at(directory)("/config/view")["config"]
-            state, config_dir = running["state"], Path(running["config_dir"])
-            key = "path" if state["path"] else "dir"
-            place = Path(state[key])
+            path, config_dir = running["state"]["path"], Path(running["config_dir"])
         except (DuctileError, LookupError, TypeError):
             continue  # Any program may listen there.
-        if config_dir.resolve() == context.config_dir.resolve():
-            yield OtherGateway(directory, holder.pid, f"state.{key}", place)
+        # Without a path it is a node, which shares its ledger with others.
+        if path is not None and config_dir.resolve() == context.config_dir.resolve():
+            yield OtherGateway(directory, holder.pid, Path(path))
 
 
 def second(context: DoctorContext) -> Iterator[Finding]:

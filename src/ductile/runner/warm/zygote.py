@@ -120,6 +120,8 @@ def main(
     isolation.set_oom_score(os.getpid(), isolation.plugin_oom_score())
     supervisor.prepare_process(*descriptors)
     connection = socket.socket(fileno=control)
+    # An import may take long or hang, and this process holds the lock of the gateway.
+    isolation.end_with_parent(is_wanted=True)
     connection.send(IMPORTING)
     try:
         program = PreparedProgram(
@@ -134,6 +136,8 @@ def main(
     gc.collect()
     # Memory that the collector does not walk over stays shared with slots and jobs.
     gc.freeze()
+    # From now on it watches the connection.
+    isolation.end_with_parent(is_wanted=False)
     connection.send(READY + b"%d" % _memory())
     spawner = JobSpawner(program, is_confined=is_confined)
     started = supervisor.serve(

@@ -40,7 +40,7 @@ class ZygotePool(RunnerPool):
             on_event=runner.on_event,
             owns_children_after_loss=runner.owns_all_children,
         )
-        self._shared_cgroup = runner.cgroup
+        self._shared_cgroup = runner.warm_cgroup
         self.descriptor_limits = runner.descriptor_limits
         self.bystanders = runner.bystanders
         self.warm = warm
@@ -162,7 +162,7 @@ class ZygotePool(RunnerPool):
             self._clear_up()
         else:
             self._connect(slot)
-        return f"{why}; {self._last_loss}" if self.is_broken else why
+        return f"{why}; {self._last_loss}" if self._last_loss else why
 
     def _break(self, error: OSError) -> None:
         """Give up a zygote that died or does not answer; its other slots finish what they run."""
