@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tarfile
@@ -92,6 +93,19 @@ def test_commits_during_a_backup_are_not_in_the_copy(site: Site, folder: Path) -
         make_backup(site_run, target, watch=watch)
         assert late
     assert read_jobs_of_file(target) == {first: "queued"}
+
+
+def test_backup_succeeds_where_the_disk_of_the_ledger_is_full(
+    site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(backup, "replace_file", refuse)
+    with site.running() as running:
+        made = make_backup(running, folder / "copy.db")
+    assert made.notes[-1].endswith(": No space left on device")
+    assert Path(made.path).exists()
 
 
 def test_nothing_takes_the_place_of_a_file_that_is_there(place: Site, folder: Path) -> None:

@@ -25,7 +25,15 @@ from ductile.engine.instance_lock import InstanceLock, LockHolder
 from ductile.errors import LedgerError
 from ductile.model import NewJob, SubmittedBy
 from ductile.operations import doctor
-from ductile.operations.doctor import DoctorContext, Finding, config, context, files, work
+from ductile.operations.doctor import (
+    DoctorContext,
+    Finding,
+    config,
+    context,
+    files,
+    process,
+    work,
+)
 from ductile.runner.sandbox import restrict
 from ductile.runner.sandbox.policy import Support
 from ductile.store.jobs import claim
@@ -461,6 +469,20 @@ def test_a_gateway_that_is_not_well(place: Site) -> None:
             place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
         )
     assert find_one(found, "reports an error").severity is ERROR
+
+
+@pytest.mark.parametrize(("ledger", "count"), [("other/state.db", 1), (None, 0)])
+def test_node_that_shares_its_ledger_is_no_second_gateway(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ledger: str | None, count: int
+) -> None:
+    holder = LockHolder(os.getpid(), True)
+    monkeypatch.setattr(process, "locked_directories", lambda: [tmp_path])
+    monkeypatch.setattr(process, "find_holder", lambda directory: holder)
+    with run_with_socket(site) as (_, asking):
+        config_dir = asking["ask"]("/config/view")["config"]["config_dir"]
+        running = {"state": {"path": ledger, "dir": "other"}, "config_dir": config_dir}
+        found = examine(site, **asking, ask_at=lambda _: lambda _: {"config": running})
+    assert sum("two gateways run with these files" in finding.what for finding in found) == count
 
 
 @pytest.mark.parametrize(

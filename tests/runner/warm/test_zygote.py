@@ -214,6 +214,13 @@ def test_a_killed_zygote_and_slot_leave_no_process(zygotes: Zygotes, start, fifo
     assert process_state(pid) == ""
 
 
+SLOW_MODULE = """
+import os, time
+print(os.getpid(), file=open("{fifo}", "w"))
+time.sleep(3600)
+"""
+
+
 class Clock:
     now = 0.0
 
@@ -233,6 +240,18 @@ def slots(pool, zygotes: Zygotes):
 
 def ready(slots: WarmSlots, warm) -> None:
     until(lambda: slots.is_ready(warm))
+
+
+def test_stop_does_not_wait_for_an_import(
+    slots: WarmSlots, zygotes: Zygotes, fifo: Fifo, monkeypatch
+) -> None:
+    monkeypatch.setattr("ductile.runner.warm.zygote_pool.IMPORT_SECONDS", 3600.0)
+    zygotes.script(SLOW_MODULE.format(fifo=fifo.path), "slow_module.py")
+    assert not slots.is_ready(zygotes.warm(zygotes.script("pass"), "slow_module"))
+    importing = fifo.number()
+    slots.stop()
+    assert process_state(importing) == ""
+    assert slots.test_events == []
 
 
 def test_slots_and_zygotes_end_when_they_are_idle(slots: WarmSlots, zygotes: Zygotes) -> None:
@@ -401,10 +420,7 @@ ZygotePool(RunnerPool(0), warm).start()
 
 def test_zygote_that_imports_ends_with_the_gateway(zygotes: Zygotes, fifo: Fifo) -> None:
     """It holds the gateway's lock, and an import may hang."""
-    report = (
-        f"import os, time\nprint(os.getpid(), file=open({fifo.path!r}, 'w'))\ntime.sleep(600)\n"
-    )
-    zygotes.script(report, "slow_module.py")
+    zygotes.script(SLOW_MODULE.format(fifo=fifo.path), "slow_module.py")
     starter = [sys.executable, "-c", STARTER, zygotes.script("pass"), LINE]
     with subprocess.Popen(starter) as gateway:
         importing = fifo.number()

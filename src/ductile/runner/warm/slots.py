@@ -79,6 +79,7 @@ class WarmSlots:
         """Entries whose zygote ends when no slot of it is busy."""
         self._by_slot: dict[SlotClient, _Entry] = {}
         self._thread: threading.Thread | None = None
+        self._starting: ZygotePool | None = None
         self._stopped = False
 
     # For the dispatcher
@@ -230,6 +231,7 @@ class WarmSlots:
         zygote = ZygotePool(self._runner, entry.warm)
         with self._lock:
             reason = "" if self._make_room(entry, 0) else _FULL
+            self._starting = zygote
         try:
             if not reason:
                 zygote.start()
@@ -240,6 +242,7 @@ class WarmSlots:
         if not reason and zygote.memory > MAX_MEMORY:
             reason = f"its zygote takes {zygote.memory // 1024} MiB, more than all may take"
         with self._lock:
+            self._starting = None
             if not reason and not self._make_room(entry, zygote.memory):
                 reason = _FULL
             if not reason and not self._stopped:
@@ -248,7 +251,7 @@ class WarmSlots:
             retry = IN_USE_SECONDS if reason == _FULL else RETRY_SECONDS
             entry.reason, entry.retry_at = reason, self._clock() + retry
         zygote.stop()
-        if reason:
+        if reason and not self._stopped:
             self._report("warm.refused", plugin=entry.warm.plugin, reason=reason)
 
     def _make_room(self, new: _Entry, memory: int) -> bool:
@@ -306,6 +309,9 @@ class WarmSlots:
             entries = [*self._entries.values(), *self._retired]
             self._entries, self._retired = {}, []
             thread = self._thread
+            if self._starting is not None:
+                # Its imports may take seconds.
+                self._starting.abort()
             self._wakeup.notify()
         if thread is not None:
             thread.join()

@@ -68,6 +68,11 @@ class ZygotePool(RunnerPool):
             self._events.append(("zygote.started", started))
         self._report_events()
 
+    def abort(self) -> None:
+        """Have a `start` in another thread end with `ColdOnly`."""
+        if self._runner is not None:
+            self._runner.kill()
+
     def _expect(self, kind: bytes, late: str) -> bytes:
         assert self._control is not None
         try:
