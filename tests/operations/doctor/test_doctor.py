@@ -516,6 +516,17 @@ def test_each_failing_part_of_a_gateway_has_its_own_advice(
     assert " && ductile system reload" in str(monitor.run)
 
 
+def test_parts_that_fail_with_the_ledger_have_its_advice(place: Site) -> None:
+    full = {"part": "ledger", "error": "the disk is full", "code": "ledger_full", "critical": True}
+    late = {"part": "retention", "error": "slow", "code": "internal", "critical": False}
+    with run_with_socket(place) as (_, asking):
+        ask, ill = asking["ask"], {"status": "error", "failing": [late, full]}
+        found = examine(
+            place, ask=lambda target: ask(target) | ill if "health" in target else ask(target)
+        )
+    assert find_one(found, "its retention fails").run == f"df -h {place.state}"
+
+
 def test_a_gateway_that_answers_that_it_is_not_well(place: Site) -> None:
     """As over its socket: an answer of 503 is raised, with what it says."""
     with run_with_socket(place) as (_, asking):

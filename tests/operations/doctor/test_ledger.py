@@ -100,6 +100,13 @@ def test_server_that_cannot_be_reached_and_no_word_of_its_password(place: Site) 
     assert "a-password-of-ours" not in str(finding)
 
 
+def test_server_at_a_local_socket_is_named_by_its_directory(place: Site) -> None:
+    url = f"postgresql:///x?host={place.folder}/none&port=7&connect_timeout=1"
+    place.settings["state"] = {"url": url, "dir": str(place.state)}
+    finding = find_one(examine(place), f"PostgreSQL at {place.folder}/none:7 cannot be read")
+    assert finding.run == f"pg_isready -h {place.folder}/none -p 7"
+
+
 def test_a_ledger_of_a_newer_version(place: Site) -> None:
     with place.opened() as site_run:
         execute(site_run.gateway.ledger, "INSERT INTO schema_migrations VALUES (9999, 'x', 'x')")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from shlex import quote
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import apsw
 
@@ -53,8 +53,11 @@ def health(context: DoctorContext) -> Iterator[Finding]:
 
 
 def _address(url: str) -> str:
+    """Host and port; the directory of a local socket is given as a parameter of the URL."""
     server = urlsplit(url)
-    return f"{server.hostname or 'localhost'}:{server.port or 5432}"
+    given = dict(parse_qsl(server.query))
+    host = server.hostname or given.get("host", "localhost")
+    return f"{host}:{server.port or given.get('port', 5432)}"
 
 
 def _repair_command(context: DoctorContext) -> str:
@@ -76,7 +79,7 @@ def _repair_command(context: DoctorContext) -> str:
 
 def _check_server(url: str) -> str:
     host, _, port = _address(url).rpartition(":")
-    return f"pg_isready -h {host} -p {port}"
+    return f"pg_isready -h {quote(host)} -p {quote(port)}"
 
 
 def advise_on_ledger(context: DoctorContext, problem: str, code: str) -> str | None:

@@ -12,7 +12,7 @@ import ductile
 from ductile.clock import from_text
 from ductile.engine.config.restart_required import RESTART_COMMAND
 from ductile.engine.instance_lock import LockHolder, find_holder
-from ductile.engine.observability.parts import MONITOR
+from ductile.engine.observability.parts import LEDGER, MONITOR
 from ductile.errors import DuctileError
 from ductile.operations.config.fixes import correct_one, open_in_editor
 from ductile.operations.doctor.context import DoctorContext
@@ -184,6 +184,13 @@ def _check_parts(
 ) -> Iterator[Finding]:
     """One finding per failing part of the gateway."""
     parts = health.get("failing", ())
+    of_ledger = [
+        advise_on_ledger(context, part["error"], part["code"])
+        for part in parts
+        if part["part"] == LEDGER
+    ]
+    # Without its ledger, the other parts fail as well, and a restart does not help them.
+    repair = next(filter(None, of_ledger), restart)
     if health["status"] != "ok" and not any(part["critical"] for part in parts):
         why = "it does not know whether a commit took effect; a restart finds out"
         yield error("gateway", "the gateway reports an error", health.get("error", why), restart)
@@ -193,7 +200,7 @@ def _check_parts(
             if part["critical"]
             else (warning, "its own work is delayed")
         )
-        run = advise_on_ledger(context, part["error"], part["code"]) or restart
+        run = advise_on_ledger(context, part["error"], part["code"]) or repair
         if part["part"] == MONITOR and (place := _find_monitor(context)) is not None:
             effect = f"the monitor may report a dead gateway ({place[0]}:{place[1]})"
             run = context.add_options(f"{open_in_editor(*place)} && ductile system reload")
