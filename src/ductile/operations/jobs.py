@@ -85,7 +85,7 @@ class JobCancellation:
                 return job.status
             # Its status changed meanwhile, it has no process yet, or another node owns it.
             if gateway.clock.monotonic() > self._deadline(job_id, begun):
-                raise Refused(f"job {job_id} is {job.status}, {self._describe_owner(job_id)}")
+                raise self._refuse(job)
             pause = REMOTE_POLL if job_id in self._requested else LOCAL_POLL
             gateway.clock.wait(threading.Event(), pause)
 
@@ -127,10 +127,14 @@ class JobCancellation:
         known = self._requested.get(job_id)
         return begun + START_TIMEOUT if known is None else known[2] + REMOTE_TIMEOUT
 
-    def _describe_owner(self, job_id: str) -> str:
-        if job_id in self._requested:
-            return "and the node that runs it has not answered the cancel request yet"
-        return "but no worker of this gateway owns it"
+    def _refuse(self, job: Job) -> Refused:
+        if job.id not in self._requested:
+            return Refused(f"job {job.id} is {job.status}, but no worker of this gateway owns it")
+        return Refused(
+            f"job {job.id} is {job.status}, and the node that runs it has not answered the cancel "
+            "request yet",
+            run=f"ductile job cancel {job.id} --force",
+        )
 
 
 def end_queued(gateway: Services, job_ids: Sequence[str]) -> frozenset[str]:

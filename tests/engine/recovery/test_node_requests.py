@@ -251,8 +251,10 @@ def test_unfulfilled_cancel_is_not_reported_as_done(
     monkeypatch.setattr(jobs, "REMOTE_TIMEOUT", 0.2)
     ignore_requests(worker[0])
     [id] = start_jobs(worker)
-    with pytest.raises(Refused, match="the node that runs it has not answered the cancel request"):
+    unheard = "the node that runs it has not answered the cancel request"
+    with pytest.raises(Refused, match=unheard) as refused:
         jobs.cancel(requester.gateway, id)
+    assert refused.value.details["run"] == f"ductile job cancel {id} --force"
     worker[1].open()
     assert worker[0].ended(id)["status"] == "succeeded"
 

@@ -38,8 +38,13 @@ def change_drain(services: Services, name: str, *, drained: bool, dry: bool) -> 
 def forget_node(services: Services, name: str, *, dry: bool) -> dict[str, Any]:
     """Delete a node that is stopped or lost from the registry; jobs no longer wait for it."""
     row = find_node(services, name)
-    if row["state"] not in ("stopped", "lost") or not services.ledger.boot_is_dead(row["boot"]):
+    if row["state"] not in ("stopped", "lost"):
         raise Refused(f"node {name} is {row['state']}; only a node that has ended can be forgotten")
+    if not services.ledger.boot_is_dead(row["boot"]):
+        raise Refused(
+            f"node {name} is {row['state']}, but its session with the database lives; another node "
+            "ends it within seconds, and takes over its jobs"
+        )
     if not dry:
         services.ledger.write(lambda tx: nodes.forget(tx, name, row["boot"]))
     return {"name": name, "state": row["state"], "jobs": row["jobs"]}
