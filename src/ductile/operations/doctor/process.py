@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 import ductile
-from ductile.clock import from_text
+from ductile.clock import from_text, to_text
 from ductile.engine.config.restart_required import RESTART_COMMAND
 from ductile.engine.instance_lock import LockHolder, find_holder
 from ductile.engine.observability.parts import LEDGER, MONITOR
@@ -25,6 +25,8 @@ from ductile.operations.doctor.locks import (
     is_port_taken,
     locked_directories,
 )
+from ductile.store import nodes
+from ductile.store.engines.api import Ledger
 
 EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
 """A clock that shows an earlier time was never set."""
@@ -256,11 +258,29 @@ def clock(context: DoctorContext) -> Iterator[Finding]:
         )
     if context.ledger is None:
         return
+    if context.ledger.engine != "sqlite":
+        yield from _compare_with_database(context, context.ledger)
+        return
     row = context.ledger.read(lambda tx: tx.one("newest_boot"))
     if row is not None and from_text(row[0]) > context.now + SET_BACK:
         yield error(
             "clock",
             f"the last gateway started at {row[0]}, which is in the future",
             "the clock was set back since then",
+            "timedatectl status",
+        )
+
+
+def _compare_with_database(context: DoctorContext, ledger: Ledger) -> Iterator[Finding]:
+    """Nodes are compared with the clock of the database, since that of any other may be wrong."""
+    row = next(iter(ledger.read(nodes.list_nodes)), None)
+    if row is None:
+        return
+    database = from_text(row["seen_at"]) + timedelta(seconds=row["seconds_since_seen"])
+    if abs(context.now - database) > SET_BACK:
+        yield error(
+            "clock",
+            f"the clock shows {to_text(context.now)}, and that of the database {to_text(database)}",
+            "schedules of this node fire at the wrong time",
             "timedatectl status",
         )
