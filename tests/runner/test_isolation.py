@@ -193,6 +193,17 @@ def test_next_gateway_ends_processes_in_the_cgroup_of_a_killed_one(cgroup_name):
 
 
 @needs_cgroup
+def test_cgroup_of_zygotes_is_created_next_to_that_of_the_runner(cgroup_name):
+    own = cgroup.create(cgroup_name)
+    warm = cgroup.create(f"{cgroup_name}{cgroup.OF_ZYGOTES}")
+    assert own is not None
+    assert warm is not None
+    assert os.path.isdir(own.path)
+    warm.remove()
+    assert not os.path.isdir(warm.path)
+
+
+@needs_cgroup
 def test_an_empty_cgroup_that_was_removed_is_created_again(cgroup_name):
     group = cgroup.create(cgroup_name)
     assert group is not None

@@ -85,7 +85,9 @@ def create(name: str) -> Cgroup | None:
     group = Cgroup(f"{parent}/{name}")
     try:
         for left in os.listdir(parent):
-            if left.startswith(PREFIX) and left != name:
+            # Not the other one of our own two, which is empty before its first process.
+            is_ours = left.removesuffix(OF_ZYGOTES) == name.removesuffix(OF_ZYGOTES)
+            if left.startswith(PREFIX) and not is_ours:
                 Cgroup(f"{parent}/{left}").remove()
         if not os.path.isdir(group.path):
             os.mkdir(group.path)

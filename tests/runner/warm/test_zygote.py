@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
@@ -353,22 +354,33 @@ for machine in ("x86_64", "aarch64"):
     subprocess.run([python, "-c", text], check=True, env={"PYTHONPATH": str(source)})
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_end_of_a_zygote_leaves_the_jobs_of_others_alone(
-    zygotes: Zygotes, start, fifo: Fifo, tmp_path: Path, is_killed: bool
-) -> None:
+Waiting = tuple[str, Callable[[], object]]
+
+
+@pytest.fixture
+def waiting(zygotes: Zygotes, fifo: Fifo, tmp_path: Path) -> Iterator[Waiting]:
+    """A plugin that reports that it runs and then waits, and what lets one of its jobs continue."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     # For reading as well: a job that was killed does not keep the test waiting.
-    opened = gate.open("r+b", buffering=0)
+    with gate.open("r+b", buffering=0) as opened:
+        report = f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).readline()"
+        yield zygotes.script(report, "waiting.py"), lambda: opened.write(b"continue\n")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_end_of_a_zygote_leaves_the_jobs_of_others_alone(
+    zygotes: Zygotes, start, fifo: Fifo, waiting: Waiting, is_killed: bool
+) -> None:
+    other, release = waiting
     ended = zygotes.start(path := zygotes.script("pass", "ended.py"))
     slot = ended.fork_slot()
     assert slot is not None
     assert slot.run(zygotes.launch(path)).exit_code == 0
-    other = zygotes.script(
-        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).readline()"
-    )
-    running = start(zygotes.slot(other), zygotes.launch(other))
+    living = zygotes.start(other)
+    busy = living.fork_slot()
+    assert busy is not None
+    running = start(busy, zygotes.launch(other))
     assert fifo.line() == "up"
     if is_killed:
         os.kill(ended.pid, signal.SIGKILL)
@@ -376,21 +388,16 @@ def test_end_of_a_zygote_leaves_the_jobs_of_others_alone(
         assert ended.fork_slot() is None
     else:
         ended.stop()
-    with opened:
-        opened.write(b"continue\n")
-        outcome = running.result()
+    release()
+    outcome = running.result()
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
+    assert living.is_alive
 
 
 def test_death_of_a_zygote_and_of_one_slot_leaves_the_other_slots_alone(
-    zygotes: Zygotes, start, fifo: Fifo, tmp_path: Path
+    zygotes: Zygotes, start, fifo: Fifo, waiting: Waiting
 ) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    opened = gate.open("r+b", buffering=0)
-    path = zygotes.script(
-        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).readline()"
-    )
+    path, release = waiting
     zygote = zygotes.start(path)
     slots = [zygote.fork_slot() for _ in range(2)]
     assert slots[0] is not None
@@ -400,9 +407,8 @@ def test_death_of_a_zygote_and_of_one_slot_leaves_the_other_slots_alone(
     os.kill(zygote.pid, signal.SIGKILL)
     os.kill(slots[0].pid, signal.SIGKILL)
     assert running[0].result().ending is Ending.LOST
-    with opened:
-        opened.write(b"continue\n")
-        outcome = running[1].result()
+    release()
+    outcome = running[1].result()
     assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
 
 
@@ -431,14 +437,9 @@ def test_zygote_that_imports_ends_with_the_gateway(zygotes: Zygotes, fifo: Fifo)
 
 @pytest.mark.skipif(cgroup.find_parent() is None, reason="there is no writable cgroup v2")
 def test_death_of_the_runner_leaves_warm_jobs_alone(
-    zygotes: Zygotes, start_on, fifo: Fifo, tmp_path: Path
+    zygotes: Zygotes, start_on, fifo: Fifo, waiting: Waiting
 ) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    opened = gate.open("r+b", buffering=0)
-    path = zygotes.script(
-        f"print('up', file=open({fifo.path!r}, 'w'))\nopen({str(gate)!r}).readline()"
-    )
+    path, release = waiting
     pool = RunnerPool(1, cgroup_name=f"ductile-test-{os.getpid()}")
     pool.start()
     zygote = ZygotePool(pool, zygotes.warm(path))
@@ -453,9 +454,8 @@ def test_death_of_the_runner_leaves_warm_jobs_alone(
         program = zygotes.plugins.shell("true")
         outcomes = [pool.slot(0).run(zygotes.launch(program)).ending for _ in range(2)]
         assert outcomes[-1] is Ending.EXITED
-        with opened:
-            opened.write(b"continue\n")
-            outcome = running.result()
+        release()
+        outcome = running.result()
         assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0), outcome
     finally:
         zygote.stop()
